@@ -1,0 +1,5 @@
+//! What both ends of the Holdfast socket say: methods, ids, errors, JSON-RPC framing. No I/O and no runtime.
+
+pub mod error;
+pub mod ids;
+pub mod method;
