@@ -3,4 +3,5 @@
 pub mod error;
 pub mod framing;
 pub mod ids;
+pub mod jsonrpc;
 pub mod method;
