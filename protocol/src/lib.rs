@@ -5,3 +5,4 @@ pub mod framing;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;
+pub mod methods;
