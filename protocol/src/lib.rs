@@ -1,5 +1,6 @@
 //! What both ends of the Holdfast socket say: methods, ids, errors, JSON-RPC framing. No I/O and no runtime.
 
+pub mod client;
 pub mod error;
 pub mod framing;
 pub mod ids;
