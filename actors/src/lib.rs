@@ -1,8 +1,10 @@
 //! Who keeps it: the supervision kit (`address`, `reply`, `surface`, `supervisor`), the ports, and one folder a surface.
 
 pub mod address;
+pub mod channel;
 pub mod ports;
 pub mod reply;
+pub mod router;
 pub mod stats;
 pub mod supervisor;
 pub mod surface;
