@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -179,6 +179,8 @@ impl Place {
     fn through_descriptor(path: &Path) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
 
+        use rustix::fs::OFlags;
+
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
         };
@@ -190,8 +192,8 @@ impl Place {
 
     #[cfg(not(target_os = "linux"))]
     fn through_descriptor(path: &Path) -> io::Result<Self> {
-        let message = format!("the path is longer than the {PATH_BYTES_MAX} bytes that a socket may have here");
-        let _unused = (path, OFlags::empty());
+        let (path, most) = (path.display(), PATH_BYTES_MAX);
+        let message = format!("`{path}` is longer than the {most} bytes that a socket's path may have on this system");
         Err(io::Error::new(io::ErrorKind::InvalidInput, message))
     }
 }

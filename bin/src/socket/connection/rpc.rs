@@ -70,6 +70,8 @@ enum Reading {
     Open,
     /// The client sends no more; what is in flight is still answered.
     Done,
+    /// The client is gone, and nothing can reach it.
+    Gone,
     /// A frame was too long.
     TooLong,
 }
@@ -114,11 +116,16 @@ impl<'a> Session<'a> {
     }
 
     async fn run(&mut self, stop: &mut Stop) -> io::Result<End> {
-        let silence = tokio::time::sleep_until(self.silence_ends());
+        // The shorter one: which of the two holds is known when it fires.
+        let first_look = self.service.limits.idle.min(self.service.limits.handshake);
+        let silence = tokio::time::sleep_until(self.last_traffic + first_look);
         tokio::pin!(silence);
         // Set once the connection is to finish what is in flight and end.
         let mut finish_by: Option<Instant> = None;
         loop {
+            if self.reading == Reading::Gone {
+                return Ok(End::Closed);
+            }
             self.gather();
             if self.writer.write_now(self.stream)? > 0 {
                 self.last_traffic = Instant::now();
@@ -165,11 +172,12 @@ impl<'a> Session<'a> {
                 }
                 () = at(finish_by), if finish_by.is_some() => return Ok(End::Closed),
                 () = &mut silence => {
-                    if self.is_idle() && self.silence_ends() <= Instant::now() {
+                    let (now, ends) = (Instant::now(), self.silence_ends());
+                    if ends <= now && self.is_idle() {
                         return Ok(End::Closed);
                     }
-                    let again = self.silence_ends().max(Instant::now() + Duration::from_secs(1));
-                    silence.as_mut().reset(again);
+                    // One that waits for the daemon is looked at again later.
+                    silence.as_mut().reset(if ends > now { ends } else { now + first_look });
                 }
             }
         }
@@ -222,7 +230,7 @@ impl<'a> Session<'a> {
                     let _closed = self.take_line(&line);
                 }
                 if hung_up(self.stream) {
-                    return Err(io::ErrorKind::ConnectionReset.into());
+                    self.reading = Reading::Gone;
                 }
                 Ok(None)
             }
