@@ -1,1 +1,3 @@
-//! x
+//! Holdfast: the daemon, the command line and the stdio bridges.
+
+pub mod lease_exec;
