@@ -18,6 +18,6 @@ pub mod writer;
 
 pub use error::LogError;
 pub use line::{LogEvent, LogLevel, LogLine, SpanFacts};
-pub use query::{LogCursor, LogOrder, LogPage, LogQuery, LogReader};
+pub use query::{LogCursor, LogFilter, LogOrder, LogPage, LogQuery, LogReader};
 pub use repeat::{Folded, RepeatLimits, Repeats};
 pub use writer::{LogLimits, LogStore};

@@ -61,7 +61,7 @@ pub enum LogOrder {
 
 /// Which lines to return. All conditions must hold.
 #[derive(Debug, Clone, Default)]
-pub struct LogQuery {
+pub struct LogFilter {
     /// Not earlier than this, UTC milliseconds.
     pub from_ms: Option<i64>,
     /// Earlier than this, UTC milliseconds.
@@ -76,8 +76,48 @@ pub struct LogQuery {
     pub session: Option<String>,
     /// Target starts with this.
     pub target: Option<String>,
-    /// Message or fields contain this, upper and lower case alike.
+    /// Message or fields contain this, upper and lower case alike once [`Self::lowercased`].
     pub text: Option<String>,
+}
+
+impl LogFilter {
+    /// Prepares the filter for many lines.
+    #[must_use]
+    pub fn lowercased(mut self) -> Self {
+        self.text = self.text.map(|text| text.to_lowercase());
+        self
+    }
+
+    /// Says whether `line` is wanted.
+    pub fn matches(&self, line: &LogLine) -> bool {
+        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        self.from_ms.is_none_or(|from_ms| line.time_ms >= from_ms)
+            && self.until_ms.is_none_or(|until_ms| line.time_ms < until_ms)
+            && self.level.is_none_or(|level| line.level <= level)
+            && is(&self.surface, &line.facts.surface)
+            && is(&self.agent, &line.facts.agent)
+            && is(&self.session, &line.facts.session)
+            && self.target.as_ref().is_none_or(|target| line.target.starts_with(target.as_str()))
+            && self.text.as_ref().is_none_or(|text| contains(line, text))
+    }
+}
+
+fn contains(line: &LogLine, text: &str) -> bool {
+    line.message.to_lowercase().contains(text)
+        || line.fields.iter().any(|(name, value)| {
+            name.contains(text)
+                || match value {
+                    serde_json::Value::String(value) => value.to_lowercase().contains(text),
+                    other => other.to_string().to_lowercase().contains(text),
+                }
+        })
+}
+
+/// Which page of the log to return.
+#[derive(Debug, Clone, Default)]
+pub struct LogQuery {
+    /// Which lines.
+    pub filter: LogFilter,
     /// Which end to start at.
     pub order: LogOrder,
     /// Continue after this place.
@@ -126,7 +166,7 @@ impl LogReader {
         let mut segments = self.open_segments()?;
         let mut page = LogPage::default();
         let limit = query.limit.min(PAGE_LINES_MAX);
-        let wanted = Wanted { query, text: query.text.as_ref().map(|text| text.to_lowercase()) };
+        let filter = query.filter.clone().lowercased();
         let newest_first = query.order == LogOrder::NewestFirst;
         if newest_first {
             segments.reverse();
@@ -173,7 +213,7 @@ impl LogReader {
                     return Ok(page);
                 }
                 page.next = Some(LogCursor { segment: segment.number, seq: line.seq });
-                if wanted.matches(&line) {
+                if filter.matches(&line) {
                     page.lines.push(line);
                 }
             }
@@ -221,35 +261,6 @@ impl LogReader {
 fn inode(file: &File, path: &Path) -> Result<(u64, u64), LogError> {
     let metadata = file.metadata().map_err(LogError::io("examine", path))?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-struct Wanted<'query> {
-    query: &'query LogQuery,
-    text: Option<String>,
-}
-
-impl Wanted<'_> {
-    fn matches(&self, line: &LogLine) -> bool {
-        let query = self.query;
-        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        query.from_ms.is_none_or(|from_ms| line.time_ms >= from_ms)
-            && query.until_ms.is_none_or(|until_ms| line.time_ms < until_ms)
-            && query.level.is_none_or(|level| line.level <= level)
-            && is(&query.surface, &line.facts.surface)
-            && is(&query.agent, &line.facts.agent)
-            && is(&query.session, &line.facts.session)
-            && query.target.as_ref().is_none_or(|target| line.target.starts_with(target.as_str()))
-            && self.text.as_ref().is_none_or(|text| {
-                line.message.to_lowercase().contains(text)
-                    || line.fields.iter().any(|(name, value)| {
-                        name.contains(text.as_str())
-                            || match value {
-                                serde_json::Value::String(value) => value.to_lowercase().contains(text),
-                                other => other.to_string().to_lowercase().contains(text),
-                            }
-                    })
-            })
-    }
 }
 
 /// Returns the `seq` of an encoded line, `None` when it is no line of ours.
@@ -416,21 +427,23 @@ mod tests {
     fn filters_combine() {
         let home = tempfile::tempdir().unwrap();
         let store = filled(home.path(), 100);
-        let base = LogQuery { limit: 1000, ..LogQuery::default() };
-        let count = |query: LogQuery| store.reader().query(&query).unwrap().lines.len();
-        assert_eq!(count(LogQuery { level: Some(LogLevel::Warn), ..base.clone() }), 20);
-        assert_eq!(count(LogQuery { surface: Some("cron".to_owned()), ..base.clone() }), 50);
-        assert_eq!(
-            count(LogQuery { surface: Some("cron".to_owned()), level: Some(LogLevel::Warn), ..base.clone() }),
-            10
-        );
-        assert_eq!(count(LogQuery { text: Some("GRÖSSE".to_owned()), ..base.clone() }), 0);
-        assert_eq!(count(LogQuery { text: Some("GRÖßE".to_owned()), ..base.clone() }), 100);
-        assert_eq!(count(LogQuery { text: Some("message 7".to_owned()), ..base.clone() }), 11);
+        let count = |filter: LogFilter| {
+            let query = LogQuery { filter, limit: 1000, ..LogQuery::default() };
+            store.reader().query(&query).unwrap().lines.len()
+        };
+        let base = LogFilter::default();
+        assert_eq!(count(LogFilter { level: Some(LogLevel::Warn), ..base.clone() }), 20);
+        assert_eq!(count(LogFilter { surface: Some("cron".to_owned()), ..base.clone() }), 50);
+        let both = LogFilter { surface: Some("cron".to_owned()), level: Some(LogLevel::Warn), ..base.clone() };
+        assert_eq!(count(both), 10);
+        assert_eq!(count(LogFilter { text: Some("GRÖSSE".to_owned()), ..base.clone() }), 0);
+        assert_eq!(count(LogFilter { text: Some("GRÖßE".to_owned()), ..base.clone() }), 100);
+        assert_eq!(count(LogFilter { text: Some("message 7".to_owned()), ..base.clone() }), 11);
         let start = 1_780_000_000_000;
-        assert_eq!(count(LogQuery { from_ms: Some(start + 10), until_ms: Some(start + 20), ..base.clone() }), 10);
-        assert_eq!(count(LogQuery { agent: Some("a".to_owned()), ..base.clone() }), 0);
-        assert_eq!(count(LogQuery { target: Some("holdfast".to_owned()), ..base }), 100);
+        let hour = LogFilter { from_ms: Some(start + 10), until_ms: Some(start + 20), ..base.clone() };
+        assert_eq!(count(hour), 10);
+        assert_eq!(count(LogFilter { agent: Some("a".to_owned()), ..base.clone() }), 0);
+        assert_eq!(count(LogFilter { target: Some("holdfast".to_owned()), ..base }), 100);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::error::LogError;
@@ -43,13 +43,18 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the log in `directory`, which exists, and brings what is there under `limits`.
+    /// Opens the log in `directory`, made with mode 0700 when it is not there, and brings what it holds under `limits`.
     ///
     /// A last line torn by a crash stays; the next one starts on a fresh line.
     ///
     /// # Errors
     /// [`LogError::Io`].
     pub fn open(directory: &Path, limits: LogLimits) -> Result<Self, LogError> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(LogError::io("make the directory", directory))?;
         segments::remove_leftovers(directory)?;
         for old in segments::list_old(directory)? {
             segments::trim_to(directory, &old.path, limits.segment_bytes_max)?;
