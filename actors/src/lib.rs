@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod leases;
+pub mod log;
 pub mod ports;
 pub mod process;
 pub mod reply;
