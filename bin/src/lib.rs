@@ -1,1 +1,3 @@
-//! x
+//! The Holdfast program as a library: command line, renderer, daemon edges.
+
+pub mod render;
