@@ -1,3 +1,4 @@
 //! The Holdfast program as a library: command line, renderer, daemon edges.
 
+pub mod cli;
 pub mod render;
