@@ -1,5 +1,7 @@
 //! What both ends of the Holdfast socket say: methods, ids, errors, JSON-RPC framing. No I/O and no runtime.
 
 pub mod error;
+pub mod framing;
 pub mod ids;
+pub mod jsonrpc;
 pub mod method;
