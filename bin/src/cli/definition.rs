@@ -16,7 +16,7 @@ use crate::render::{ColorChoice, Format};
 ///     holdfast run demo "hello"
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, propagate_version = false, disable_help_subcommand = true)]
-#[command(arg_required_else_help = true, max_term_width = 100, verbatim_doc_comment)]
+#[command(arg_required_else_help = true, max_term_width = 118, verbatim_doc_comment)]
 #[command(after_help = "Exit codes: 0 done · 1 failed · 2 usage · 3 not found · 4 refused · 5 conflict · \
                         6 daemon not reachable · 7 damaged store · 130 interrupted")]
 pub struct Cli {

@@ -2,6 +2,7 @@
 
 mod completions;
 mod definition;
+mod reference;
 
 #[cfg(test)]
 mod tests;
@@ -14,3 +15,4 @@ pub use definition::{
     RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
     SessionNewArguments, SessionShowArguments,
 };
+pub use reference::{exit_codes_page, reference_page};

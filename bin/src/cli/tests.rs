@@ -42,15 +42,24 @@ fn help_starts_with_an_imperative_has_no_full_stop_and_holds_an_example() {
     }
 }
 
-/// The first screen that a newcomer sees.
+/// Compares a page of the book with what the program says now. `HOLDFAST_WRITE_PAGES=1` writes it instead.
+fn assert_page(name: &str, now: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/reference").join(name);
+    if std::env::var_os("HOLDFAST_WRITE_PAGES").is_some() {
+        std::fs::write(&path, now).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == now, "docs/src/reference/{name} is stale: run `just docs`. It should be:\n{now}");
+}
+
 #[test]
-fn help_is_the_snapshot() {
-    let mut command = Cli::command().term_width(100);
-    let help = command.render_help().to_string();
-    assert_eq!(help, include_str!("snapshots/help.txt"), "the new text:\n{help}");
-    let mut run = command.find_subcommand("run").expect("run").clone().term_width(100).bin_name("holdfast run");
-    let help = run.render_long_help().to_string();
-    assert_eq!(help, include_str!("snapshots/help-run.txt"), "the new text:\n{help}");
+fn the_reference_page_is_what_help_says() {
+    assert_page("cli.md", &reference_page());
+}
+
+#[test]
+fn the_page_of_exit_codes_is_what_the_program_uses() {
+    assert_page("exit-codes.md", &exit_codes_page());
 }
 
 #[test]
