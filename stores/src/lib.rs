@@ -1,9 +1,7 @@
-//! What Holdfast keeps: one module a store; SQL, files, crypto. No actors, no sockets.
-
-pub mod kit;
 //! What Holdfast keeps: one module a store; SQL, files, crypto. No actors and no sockets.
 
 pub mod config;
 pub mod install_root;
 pub mod instance_lock;
+pub mod kit;
 pub mod log;

@@ -14,10 +14,12 @@
 //! CREATE INDEX <prefix>_idempotency_created ON <prefix>_idempotency (created_at_ms);
 //! ```
 
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 use std::sync::Arc;
 
+use sqlx::{Row, SqliteConnection};
+
 use super::error::{InStore, StoreError};
+use super::unchecked;
 
 /// How long an answer is kept: 24 hours.
 pub const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
@@ -55,7 +57,8 @@ pub struct KeyedRequest<'a> {
     pub body_hash: &'a BodyHash,
 }
 
-/// The statements for one store's table. Unchecked: the table's name differs from store to store.
+/// The statements for one store's table. Their texts are made from the table's name, so they run
+/// through [`unchecked::for_table`].
 #[derive(Debug, Clone)]
 pub struct IdempotencyTable {
     store: &'static str,
@@ -94,7 +97,7 @@ impl IdempotencyTable {
         now_ms: i64,
     ) -> Result<Seen, StoreError> {
         const ACTION: &str = "look up an idempotency key";
-        let row = sqlx::query(AssertSqlSafe(self.select.clone()))
+        let row = unchecked::for_table(&self.select)
             .bind(request.key)
             .fetch_optional(connection)
             .await
@@ -124,7 +127,7 @@ impl IdempotencyTable {
         result_json: &str,
         now_ms: i64,
     ) -> Result<(), StoreError> {
-        sqlx::query(AssertSqlSafe(self.upsert.clone()))
+        unchecked::for_table(&self.upsert)
             .bind(request.key)
             .bind(request.method)
             .bind(request.body_hash.as_slice())
@@ -141,7 +144,7 @@ impl IdempotencyTable {
     /// # Errors
     /// [`StoreError`].
     pub async fn purge(&self, connection: &mut SqliteConnection, now_ms: i64, limit: u32) -> Result<u64, StoreError> {
-        sqlx::query(AssertSqlSafe(self.delete.clone()))
+        unchecked::for_table(&self.delete)
             .bind(now_ms.saturating_sub(KEPT_MS))
             .bind(limit)
             .execute(connection)
@@ -153,7 +156,7 @@ impl IdempotencyTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_database::open_test_database;
+    use super::super::tests::database::open_test_database;
     use super::*;
 
     #[tokio::test]

@@ -16,9 +16,7 @@ pub mod save;
 pub mod unchecked;
 
 #[cfg(test)]
-mod fault_tests;
-#[cfg(test)]
-pub(crate) mod test_database;
+mod tests;
 
 pub use batch::{BatchWork, run_batch};
 pub use cursor::{CursorError, CursorKey};

@@ -19,9 +19,10 @@
 
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use sqlx::{Row, SqliteConnection};
 
 use super::error::{InStore, StoreError};
+use super::unchecked;
 
 /// Something to be carried over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,8 @@ pub struct OutboxEntry {
     pub created_at_ms: i64,
 }
 
-/// The statements for one store's table. Unchecked: the table's name differs from store to store.
+/// The statements for one store's table. Their texts are made from the table's name, so they run
+/// through [`unchecked::for_table`].
 #[derive(Debug, Clone)]
 pub struct OutboxTable {
     store: &'static str,
@@ -85,7 +87,7 @@ impl OutboxTable {
         payload_json: &str,
         now_ms: i64,
     ) -> Result<(), StoreError> {
-        sqlx::query(AssertSqlSafe(self.insert.clone()))
+        unchecked::for_table(&self.insert)
             .bind(origin_key)
             .bind(target)
             .bind(payload_json)
@@ -107,7 +109,7 @@ impl OutboxTable {
         limit: u32,
     ) -> Result<Vec<OutboxEntry>, StoreError> {
         const ACTION: &str = "read the outbox";
-        let rows = sqlx::query(AssertSqlSafe(self.open.clone()))
+        let rows = unchecked::for_table(&self.open)
             .bind(after_id)
             .bind(limit)
             .fetch_all(connection)
@@ -139,7 +141,7 @@ impl OutboxTable {
     ) -> Result<(), StoreError> {
         // Numbers always serialise.
         let ids = serde_json::to_string(ids).unwrap_or_default();
-        sqlx::query(AssertSqlSafe(self.apply.clone()))
+        unchecked::for_table(&self.apply)
             .bind(now_ms)
             .bind(ids)
             .execute(connection)
@@ -158,7 +160,7 @@ impl OutboxTable {
         before_ms: i64,
         limit: u32,
     ) -> Result<u64, StoreError> {
-        sqlx::query(AssertSqlSafe(self.delete.clone()))
+        unchecked::for_table(&self.delete)
             .bind(before_ms)
             .bind(limit)
             .execute(connection)
@@ -170,7 +172,7 @@ impl OutboxTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_database::open_test_database;
+    use super::super::tests::database::open_test_database;
     use super::*;
 
     #[tokio::test]

@@ -4,10 +4,11 @@
 //! With this driver each statement costs a hop to the connection's thread, so the number of statements is the cost of
 //! a batch, not the number of rows (docs/performance.md).
 
+use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::error::{InStore, StoreError};
+use super::unchecked;
 
 /// SQLite's limit of variables in a statement. Source: sqlite.org/limits.html, `SQLITE_MAX_VARIABLE_NUMBER`.
 const VARIABLES_MAX: usize = 32_766;
@@ -68,7 +69,7 @@ pub async fn rows_insert<R: RowInsert>(connection: &mut SqliteConnection, rows: 
         for row in chunk {
             row.bind(&mut arguments).map_err(sqlx::Error::Encode).in_store(R::STORE, R::ACTION)?;
         }
-        let done = sqlx::query_with(AssertSqlSafe(many_rows_sql(R::SQL, chunk.len())), arguments)
+        let done = unchecked::many_rows(many_rows_sql(R::SQL, chunk.len()), arguments)
             .persistent(chunk.len() <= PERSISTENT_ROWS_MAX)
             .execute(&mut *connection)
             .await

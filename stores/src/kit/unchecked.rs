@@ -4,9 +4,11 @@
 //! not by a migration, so the checking database does not hold it.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Executor, Row, SqliteConnection};
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{AssertSqlSafe, Executor, Row, Sqlite, SqliteConnection};
 
 use super::error::{InStore, StoreError};
 
@@ -266,6 +268,20 @@ pub async fn compile_options(
 pub fn build_flags_are_ours(options: &[String]) -> bool {
     let has = |name: &str| options.iter().any(|option| option == name);
     has("DEFAULT_MEMSTATUS=0") && !has("ENABLE_MEMORY_MANAGEMENT") && !has("ENABLE_API_ARMOR")
+}
+
+/// A statement on a table whose name differs from store to store: the idempotency and outbox tables.
+///
+/// Unchecked: the macros need the text as a literal. The name is a literal of the store, never input.
+pub(super) fn for_table(sql: &Arc<str>) -> Query<'static, Sqlite, SqliteArguments> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+/// An INSERT of many rows, made by repeating the values of a checked one.
+///
+/// Unchecked: its length is known only when it runs. Each store tests it against the checked one.
+pub(super) fn many_rows(sql: String, arguments: SqliteArguments) -> Query<'static, Sqlite, SqliteArguments> {
+    sqlx::query_with(AssertSqlSafe(sql), arguments)
 }
 
 async fn execute(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), sqlx::Error> {

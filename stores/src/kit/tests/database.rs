@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-use super::database::{Database, DatabaseSpec, Durability, OpenContext, Opened};
-use super::error::OpenError;
+use crate::kit::database::{Database, DatabaseSpec, Durability, OpenContext, Opened};
+use crate::kit::error::OpenError;
 
 const SCHEMA_1: &str = "
 CREATE TABLE test_rows (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, size INTEGER NOT NULL CHECK (size >= 0)) STRICT;

@@ -8,12 +8,12 @@ use holdfast_protocol::error::ErrorKind;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor, SqliteConnection};
 
-use super::batch::{BatchWork, run_batch};
-use super::database::{Database, Opened};
-use super::error::{ConstraintKind, InStore, OpenError, StoreError};
-use super::marker;
-use super::test_database::{BROKEN_SPEC, CONTEXT, NEWER_SPEC, OTHER_SPEC, open_test_database};
-use super::unchecked;
+use super::database::{BROKEN_SPEC, CONTEXT, NEWER_SPEC, OTHER_SPEC, open_test_database};
+use crate::kit::batch::{BatchWork, run_batch};
+use crate::kit::database::{Database, Opened};
+use crate::kit::error::{ConstraintKind, InStore, OpenError, StoreError};
+use crate::kit::marker;
+use crate::kit::unchecked;
 
 /// Inserts names of a given size; remembers how many were committed.
 #[derive(Default)]
@@ -207,7 +207,7 @@ async fn damage_after_an_unclean_stop_is_found_by_the_background_check() {
     let path = filled(directory.path()).await;
     // As after a kill: the marker knows of no clean stop.
     let stopped = marker::Marker { role: "test".to_owned(), created_at_ms: 1_000, clean_stop: None };
-    marker::write(&super::file_system::RealFileSystem, &path, &stopped).unwrap();
+    marker::write(&crate::kit::file_system::RealFileSystem, &path, &stopped).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     let last = bytes.len() - 4096;
     bytes[last..].fill(0x5a);
