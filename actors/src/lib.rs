@@ -3,9 +3,11 @@
 pub mod address;
 pub mod leases;
 pub mod log;
+pub mod channel;
 pub mod ports;
 pub mod process;
 pub mod reply;
+pub mod router;
 pub mod stats;
 pub mod supervisor;
 pub mod surface;
