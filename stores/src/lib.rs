@@ -3,3 +3,4 @@
 pub mod config;
 pub mod install_root;
 pub mod instance_lock;
+pub mod log;
