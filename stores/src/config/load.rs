@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use super::environment::Overrides;
 use super::error::ConfigError;
 use super::section::SectionRegistry;
-use super::snapshot::{ConfigSnapshot, parse};
+use super::snapshot::{ConfigSnapshot, Revision, parse};
 use crate::install_root::InstallRoot;
 
 /// The largest file that is read, in bytes. A hundred agents take about half a megabyte.
@@ -40,6 +40,14 @@ impl ConfigSource {
     /// Returns the sections known.
     pub fn registry(&self) -> &Arc<SectionRegistry> {
         &self.registry
+    }
+
+    /// Returns the revision of what is in the file now, valid or not.
+    ///
+    /// # Errors
+    /// The [`ConfigError`]s of reading.
+    pub fn revision_on_disk(&self) -> Result<Revision, ConfigError> {
+        read_limited(&self.file).map(|bytes| Revision::of(&bytes))
     }
 
     /// Reads the file for a start: a section that can't be used is noted in the snapshot and downs its surface only.
