@@ -1,4 +1,11 @@
-//! Who keeps it: one actor a surface, and the rules about what they own.
+//! Who keeps it: the supervision kit (`address`, `reply`, `surface`, `supervisor`), the ports, and one folder a surface.
 
+pub mod address;
 pub mod leases;
+pub mod log;
+pub mod ports;
 pub mod process;
+pub mod reply;
+pub mod stats;
+pub mod supervisor;
+pub mod surface;

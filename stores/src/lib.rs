@@ -1,1 +1,8 @@
-//! placeholder
+//! What Holdfast keeps: one module a store; SQL, files, crypto. No actors and no sockets.
+
+pub mod config;
+pub mod install_root;
+pub mod instance_lock;
+//! What Holdfast keeps: one module a store. No actors, no sockets.
+
+pub mod log;
