@@ -1,7 +1,5 @@
-//! Holdfast: the daemon, the command line and the stdio bridges.
-
-pub mod lease_exec;
-//! The Holdfast program as a library: command line, renderer, daemon edges.
+//! The Holdfast program as a library: command line, renderer, daemon edges, and the wrapper around adapters.
 
 pub mod cli;
+pub mod lease_exec;
 pub mod render;
