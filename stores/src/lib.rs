@@ -3,6 +3,4 @@
 pub mod config;
 pub mod install_root;
 pub mod instance_lock;
-//! What Holdfast keeps: one module a store. No actors, no sockets.
-
 pub mod log;
