@@ -1,4 +1,4 @@
-//! Holdfast: the daemon, the command line and the stdio bridges.
+//! The Holdfast program as a library: command line, renderer, daemon edges, and the wrapper around adapters.
 
 pub mod cli;
 pub mod lease_exec;
