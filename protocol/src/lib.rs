@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod framing;
+pub mod health;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;
