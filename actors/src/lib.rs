@@ -2,8 +2,10 @@
 
 pub mod address;
 pub mod health;
+pub mod leases;
 pub mod log;
 pub mod ports;
+pub mod process;
 pub mod reply;
 pub mod stats;
 pub mod supervisor;
