@@ -1,4 +1,5 @@
-//! The Holdfast program as a library: command line, renderer, daemon edges.
+//! Holdfast: the daemon, the command line and the stdio bridges.
 
 pub mod cli;
+pub mod lease_exec;
 pub mod render;
