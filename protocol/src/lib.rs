@@ -7,5 +7,5 @@ pub mod framing;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;
-pub mod raw;
 pub mod methods;
+pub mod raw;
