@@ -2,5 +2,6 @@
 
 pub mod cli;
 pub mod demo_agent;
+pub mod commands;
 pub mod lease_exec;
 pub mod render;
