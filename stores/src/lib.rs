@@ -1,1 +1,4 @@
-//! placeholder
+//! What Holdfast keeps: one module a store; SQL, files, crypto. No actors and no sockets.
+
+pub mod install_root;
+pub mod instance_lock;
