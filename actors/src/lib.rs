@@ -3,6 +3,7 @@
 pub mod address;
 pub mod ports;
 pub mod reply;
+pub mod root;
 pub mod stats;
 pub mod supervisor;
 pub mod surface;
