@@ -1,7 +1,10 @@
 //! Who keeps it: the supervision kit (`address`, `reply`, `surface`, `supervisor`), the ports, and one folder a surface.
 
 pub mod address;
+pub mod leases;
+pub mod log;
 pub mod ports;
+pub mod process;
 pub mod reply;
 pub mod root;
 pub mod stats;

@@ -1,1 +1,5 @@
-//! x
+//! Holdfast: the daemon, the command line and the stdio bridges.
+
+pub mod cli;
+pub mod lease_exec;
+pub mod render;

@@ -1,7 +1,9 @@
 //! What both ends of the Holdfast socket say: methods, ids, errors, JSON-RPC framing. No I/O and no runtime.
 
+pub mod acp;
 pub mod error;
 pub mod framing;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;
+pub mod raw;

@@ -1,0 +1,3 @@
+//! Process leases: which adapter processes are ours.
+
+pub mod wrapper;

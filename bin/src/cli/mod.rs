@@ -1,0 +1,18 @@
+//! The command line: what may be typed. What a command does lives in modules of its own.
+
+mod completions;
+mod definition;
+mod reference;
+
+#[cfg(test)]
+mod tests;
+
+pub use clap::Parser;
+
+pub use completions::completion_script;
+pub use definition::{
+    AcpArguments, AgentCommand, Cli, Command, CompletionsArguments, GlobalArguments, LeaseExecArguments, RpcArguments,
+    RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
+    SessionNewArguments, SessionShowArguments,
+};
+pub use reference::{exit_codes_page, reference_page};
