@@ -1,7 +1,6 @@
 //! What a root grows: where its configuration comes from and which surfaces stand in it.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use holdfast_protocol::error::WireError;
 use ractor::{ActorCell, ActorProcessingErr};
@@ -23,8 +22,8 @@ pub enum LoadPurpose {
 
 /// Makes the configuration and the surfaces of a tree. A root knows neither; it starts, reloads and ends them.
 pub trait TreeBuilder: Send + Sync + 'static {
-    /// A validated configuration, as one immutable snapshot.
-    type Config: Send + Sync + 'static;
+    /// A validated configuration: one immutable snapshot, cheap to clone.
+    type Config: Clone + Send + Sync + 'static;
     /// The typed handles of the surfaces.
     type Handles: Clone + Send + Sync + 'static;
 
@@ -32,13 +31,17 @@ pub trait TreeBuilder: Send + Sync + 'static {
     ///
     /// # Errors
     /// What is wrong with it, with line and key.
-    fn load(&self, purpose: LoadPurpose) -> impl Future<Output = Result<Arc<Self::Config>, WireError>> + Send;
+    fn load(&self, purpose: LoadPurpose) -> impl Future<Output = Result<Self::Config, WireError>> + Send;
 
     /// Returns the revision of `config`, as reload and status report it.
     fn revision(&self, config: &Self::Config) -> String;
 
     /// Declares the surfaces. Called once a root; nothing is started yet.
     fn build(&self, context: &BuildContext<Self::Config>) -> Built<Self::Handles>;
+
+    /// Tells what outlives a reload of the configuration that is now in force. Called in each reload that can no longer be
+    /// refused, before the Tree ends.
+    fn configure_upper(&self, handles: &Self::Handles, config: &Self::Config) -> impl Future<Output = ()> + Send;
 }
 
 /// What surfaces may be given when they are declared.
@@ -46,7 +49,7 @@ pub struct BuildContext<C> {
     /// Time, ids and randomness.
     pub ports: Ports,
     /// The configuration in force. A reload puts the next one in before the surfaces start again.
-    pub config: watch::Receiver<Arc<C>>,
+    pub config: watch::Receiver<C>,
     /// The root, for what lives above the Tree: a surface in the Tree that waits for a reload waits for itself.
     pub control: RootControl,
     /// Where connections, adapters and sessions in flight are put.

@@ -106,7 +106,7 @@ pub struct RootHandle<B: TreeBuilder> {
     pub(super) control: RootControl,
     pub(super) handles: B::Handles,
     pub(super) live: Live,
-    pub(super) config: watch::Receiver<Arc<B::Config>>,
+    pub(super) config: watch::Receiver<B::Config>,
     pub(super) started: Vec<SurfaceReport>,
     pub(super) ended: watch::Receiver<Option<Result<(), RootFailed>>>,
 }
@@ -123,8 +123,8 @@ impl<B: TreeBuilder> RootHandle<B> {
     }
 
     /// Returns the configuration in force.
-    pub fn config(&self) -> Arc<B::Config> {
-        Arc::clone(&self.config.borrow())
+    pub fn config(&self) -> B::Config {
+        self.config.borrow().clone()
     }
 
     /// Returns how each surface came out of the start, in the order of the start.

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use holdfast_stores::instance_lock::InstanceLock;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{oneshot, watch};
+use tracing::Instrument;
 
 use crate::root::builder::{Live, TreeBuilder};
 use crate::root::control::{Phase, Request, RootView};
@@ -56,6 +57,8 @@ pub(super) enum RootMessage<B: TreeBuilder> {
     /// All parts have started, or as many as could be.
     Started {
         parts: Parts,
+        /// None when the surfaces were never declared.
+        handles: Option<B::Handles>,
         listeners: Listeners<B::Config>,
     },
     Request(Request),
@@ -71,8 +74,10 @@ pub(super) enum RootMessage<B: TreeBuilder> {
 pub(super) struct GuardianArguments<B: TreeBuilder> {
     pub(super) builder: Arc<B>,
     pub(super) lock: InstanceLock,
-    pub(super) config: watch::Sender<Arc<B::Config>>,
+    pub(super) config: watch::Sender<B::Config>,
     pub(super) view: watch::Sender<RootView>,
+    /// What the tasks of the root run in; it says whose their events are.
+    pub(super) span: tracing::Span,
     pub(super) ended: watch::Sender<Option<Result<(), RootFailed>>>,
 }
 
@@ -80,9 +85,11 @@ pub(super) struct Guardian<B>(pub(super) std::marker::PhantomData<fn() -> B>);
 
 pub(super) struct GuardianState<B: TreeBuilder> {
     builder: Arc<B>,
-    config: watch::Sender<Arc<B::Config>>,
+    config: watch::Sender<B::Config>,
     view: watch::Sender<RootView>,
+    span: tracing::Span,
     parts: Option<Parts>,
+    handles: Option<B::Handles>,
     /// Here unless a reload or the end is using them.
     listeners: Option<Listeners<B::Config>>,
     /// Who waits for the reload that runs.
@@ -133,7 +140,9 @@ impl<B: TreeBuilder> Actor for Guardian<B> {
             builder: arguments.builder,
             config: arguments.config,
             view: arguments.view,
+            span: arguments.span,
             parts: None,
+            handles: None,
             listeners: None,
             reloading: None,
             reload_next: Vec::new(),
@@ -153,7 +162,7 @@ impl<B: TreeBuilder> Actor for Guardian<B> {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            RootMessage::Started { parts, listeners } => state.started(parts, listeners),
+            RootMessage::Started { parts, handles, listeners } => state.started(parts, handles, listeners),
             RootMessage::Request(Request::Reload { reply }) => state.reload_wanted(reply),
             RootMessage::Request(Request::Shutdown) => state.shutdown_wanted(),
             RootMessage::ReloadDone { outcome, listeners } => state.reload_done(outcome, listeners),
@@ -187,8 +196,9 @@ impl<B: TreeBuilder> Actor for Guardian<B> {
 }
 
 impl<B: TreeBuilder> GuardianState<B> {
-    fn started(&mut self, parts: Parts, listeners: Listeners<B::Config>) {
+    fn started(&mut self, parts: Parts, handles: Option<B::Handles>, listeners: Listeners<B::Config>) {
         self.parts = Some(parts);
+        self.handles = handles;
         let statuses = listeners.statuses();
         self.listeners = Some(listeners);
         self.view.send_modify(|view| {
@@ -266,9 +276,10 @@ impl<B: TreeBuilder> GuardianState<B> {
         if self.stop_wanted {
             self.begin_shutdown(myself, parts);
         } else if !self.reload_next.is_empty()
-            && let (Some(tree), Some(listeners)) = (parts.tree.clone(), self.listeners.take())
+            && let (Some(tree), Some(handles), Some(listeners)) =
+                (parts.tree.clone(), self.handles.clone(), self.listeners.take())
         {
-            self.begin_reload(myself, &parts, tree, listeners);
+            self.begin_reload(myself, &parts, tree, handles, listeners);
         }
     }
 
@@ -277,6 +288,7 @@ impl<B: TreeBuilder> GuardianState<B> {
         myself: &ActorRef<RootMessage<B>>,
         parts: &Parts,
         tree: Supervisor,
+        handles: B::Handles,
         listeners: Listeners<B::Config>,
     ) {
         self.reloading = Some(std::mem::take(&mut self.reload_next));
@@ -286,6 +298,7 @@ impl<B: TreeBuilder> GuardianState<B> {
             config: self.config.clone(),
             generation: self.view.borrow().generation + 1,
             tree,
+            handles,
             unchanged: [&parts.log, &parts.live_fixed]
                 .into_iter()
                 .flatten()
@@ -293,7 +306,7 @@ impl<B: TreeBuilder> GuardianState<B> {
                 .collect(),
         };
         let myself = myself.clone();
-        tokio::spawn(async move {
+        let work = async move {
             let run = AssertUnwindSafe(reload::run(reload, listeners)).catch_unwind().await;
             let message = match run {
                 Ok((outcome, listeners)) => RootMessage::ReloadDone { outcome, listeners: Some(listeners) },
@@ -304,7 +317,8 @@ impl<B: TreeBuilder> GuardianState<B> {
             };
             // A guardian that is gone has told so itself.
             let _gone = myself.cast(message);
-        });
+        };
+        tokio::spawn(work.instrument(self.span.clone()));
     }
 
     fn begin_shutdown(&mut self, myself: &ActorRef<RootMessage<B>>, parts: Parts) {
@@ -313,7 +327,7 @@ impl<B: TreeBuilder> GuardianState<B> {
         let listeners = self.listeners.take();
         let hurry = self.hurry.subscribe();
         let myself = myself.clone();
-        tokio::spawn(async move {
+        let work = async move {
             let stop = async {
                 if let Some(mut listeners) = listeners {
                     listeners.stop().await;
@@ -324,6 +338,7 @@ impl<B: TreeBuilder> GuardianState<B> {
                 tracing::error!("the shutdown panicked; what was left is ended at once");
             }
             let _gone = myself.cast(RootMessage::ShutdownDone);
-        });
+        };
+        tokio::spawn(work.instrument(self.span.clone()));
     }
 }

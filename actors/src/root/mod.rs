@@ -75,7 +75,7 @@ impl<B: TreeBuilder> RootSpec<B> {
 pub struct Root;
 
 impl Root {
-    /// Starts a root and all below it. A surface that can't start is down, which is no error: see
+    /// Starts a root and all below it, inside the current span. A surface that can't start is down, which is no error: see
     /// [`RootHandle::started`].
     ///
     /// # Errors
@@ -95,8 +95,14 @@ impl Root {
         let config = watch::Sender::new(config);
         let configured = config.subscribe();
         let (ended_sender, ended) = watch::channel(None);
-        let arguments =
-            GuardianArguments { builder: Arc::clone(&builder), lock, config, view: view.clone(), ended: ended_sender };
+        let arguments = GuardianArguments {
+            builder: Arc::clone(&builder),
+            lock,
+            config,
+            view: view.clone(),
+            span: tracing::Span::current(),
+            ended: ended_sender,
+        };
         let (guardian, _join) = Actor::spawn(None, Guardian::<B>(PhantomData), arguments)
             .await
             .map_err(|error| RootError::Supervisor { supervisor: "root", reason: error.to_string() })?;
@@ -116,7 +122,8 @@ impl Root {
         let grown = grower.grow(make_listeners).await;
         let Grower { parts, listeners, started, .. } = grower;
         // A guardian that is gone already shows in `ended`, so every cast below may fail unheard.
-        let _gone = guardian.cast(RootMessage::Started { parts, listeners });
+        let handles = grown.as_ref().ok().map(|(handles, _)| handles.clone());
+        let _gone = guardian.cast(RootMessage::Started { parts, handles, listeners });
         match grown {
             Ok((handles, live)) => {
                 let mut viewed = control.view.clone();
@@ -145,7 +152,7 @@ struct Grower<B: TreeBuilder> {
     builder: Arc<B>,
     guardian: ActorRef<RootMessage<B>>,
     control: RootControl,
-    config: watch::Receiver<Arc<B::Config>>,
+    config: watch::Receiver<B::Config>,
     view: watch::Sender<RootView>,
     parts: Parts,
     listeners: Listeners<B::Config>,
@@ -180,7 +187,7 @@ impl<B: TreeBuilder> Grower<B> {
             control: &self.control,
             ports: &self.ports,
         }));
-        let config = Arc::clone(&self.config.borrow());
+        let config = self.config.borrow().clone();
         self.listeners.prepare(&config).await.map_err(|(name, error)| RootError::Listener { name, error })?;
         self.listeners.commit().await;
         Ok((handles, live))

@@ -12,10 +12,11 @@ use crate::supervisor::{Observed, Supervisor};
 
 pub(super) struct Reload<B: TreeBuilder> {
     pub(super) builder: Arc<B>,
-    pub(super) config: watch::Sender<Arc<B::Config>>,
+    pub(super) config: watch::Sender<B::Config>,
     /// The generation the Tree gets.
     pub(super) generation: u64,
     pub(super) tree: Supervisor,
+    pub(super) handles: B::Handles,
     /// What lives above the Tree.
     pub(super) unchanged: Vec<Observed>,
 }
@@ -37,7 +38,8 @@ async fn run_with<B: TreeBuilder>(
     let config = reload.builder.load(LoadPurpose::Reload).await.map_err(ReloadError::Config)?;
     listeners.prepare(&config).await.map_err(|(name, error)| ReloadError::Listener { name, error })?;
     let config_revision = reload.builder.revision(&config);
-    reload.config.send_replace(config);
+    reload.config.send_replace(config.clone());
+    reload.builder.configure_upper(&reload.handles, &config).await;
     let outcomes = match reload.tree.reload(reload.generation).await {
         Ok(outcomes) => outcomes,
         Err(gone) => {

@@ -39,7 +39,7 @@ struct World {
 struct Probe {
     name: &'static str,
     world: Arc<World>,
-    config: watch::Receiver<Arc<TestConfig>>,
+    config: watch::Receiver<TestConfig>,
 }
 
 enum ProbeMessage {
@@ -109,15 +109,19 @@ impl TreeBuilder for TestBuilder {
     type Config = TestConfig;
     type Handles = TestHandles;
 
-    async fn load(&self, _: LoadPurpose) -> Result<Arc<TestConfig>, WireError> {
+    async fn load(&self, _: LoadPurpose) -> Result<TestConfig, WireError> {
         self.0.loads.fetch_add(1, Ordering::SeqCst);
         let _permit = self.0.gate.acquire().await.unwrap();
         assert!(!self.0.panic_in_load.load(Ordering::SeqCst), "as asked");
-        self.0.file.borrow().clone().map(Arc::new)
+        self.0.file.borrow().clone()
     }
 
     fn revision(&self, config: &TestConfig) -> String {
         format!("r{}", config.revision)
+    }
+
+    async fn configure_upper(&self, _: &TestHandles, config: &TestConfig) {
+        self.0.journal.send(format!("configure {}", config.revision)).unwrap();
     }
 
     fn build(&self, context: &BuildContext<TestConfig>) -> Built<TestHandles> {
@@ -282,7 +286,15 @@ async fn a_reload_restarts_the_tree_alone_with_the_new_configuration() {
     );
     assert_eq!(
         rig.journal(),
-        ["listener prepare", "stop second", "stop first", "start first", "start second", "listener commit"]
+        [
+            "listener prepare",
+            "configure 2",
+            "stop second",
+            "stop first",
+            "start first",
+            "start second",
+            "listener commit"
+        ]
     );
     assert_eq!(revision_of(&root.handles().first).await, 2);
     assert_eq!(revision_of(&root.handles().live).await, 1);
@@ -362,7 +374,7 @@ async fn a_stop_waits_for_the_reload_that_runs_and_refuses_the_next() {
     drop(held);
     assert_eq!(running.await.unwrap().unwrap().generation, 2);
     root.wait().await.unwrap();
-    assert_eq!(rig.journal()[6..], STOPPED);
+    assert_eq!(rig.journal()[7..], STOPPED);
 }
 
 #[tokio::test]
