@@ -1,6 +1,7 @@
 //! Who keeps it: the supervision kit (`address`, `reply`, `surface`, `supervisor`), the ports, and one folder a surface.
 
 pub mod address;
+pub mod health;
 pub mod leases;
 pub mod log;
 pub mod ports;

@@ -3,6 +3,7 @@
 pub mod acp;
 pub mod error;
 pub mod framing;
+pub mod health;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;
