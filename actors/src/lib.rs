@@ -11,3 +11,4 @@ pub mod root;
 pub mod stats;
 pub mod supervisor;
 pub mod surface;
+pub mod tree;
