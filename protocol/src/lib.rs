@@ -1,6 +1,7 @@
 //! What both ends of the Holdfast socket say: methods, ids, errors, JSON-RPC framing. No I/O and no runtime.
 
 pub mod acp;
+pub mod client;
 pub mod error;
 pub mod framing;
 pub mod health;
@@ -8,3 +9,4 @@ pub mod ids;
 pub mod jsonrpc;
 pub mod method;
 pub mod raw;
+pub mod methods;
