@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod health;
+pub mod config;
 pub mod leases;
 pub mod log;
 pub mod channel;
