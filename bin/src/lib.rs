@@ -1,3 +1,4 @@
+//! The Holdfast program as a library: command line, renderer, daemon edges, and the wrapper around adapters.
 //! Holdfast: the daemon, the command line and the stdio bridges.
 
 pub mod cli;
