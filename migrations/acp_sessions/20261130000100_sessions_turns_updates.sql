@@ -23,6 +23,8 @@ CREATE TABLE acp_session (
     ancestor_session_keys TEXT NOT NULL DEFAULT '[]',
     backend               TEXT NOT NULL,
     instance_id           TEXT NOT NULL,
+    -- Which run of the daemon made it: a session that an earlier run left `starting` never came to be.
+    boot_id               TEXT NOT NULL,
     created_at_ms         INTEGER NOT NULL,
     updated_at_ms         INTEGER NOT NULL,
     closed_at_ms          INTEGER

@@ -10,7 +10,7 @@ use holdfast_stores::acp_sessions::{
 use holdfast_stores::kit::{Readers, StoreError};
 
 use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
-use crate::address::{Address, CallError};
+use crate::address::{Address, CallError, Down};
 use crate::reply::Reply;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
@@ -102,6 +102,11 @@ impl AcpSessionsHandle {
     pub async fn turns(&self, row_id: AcpSessionRowId) -> Result<Vec<TurnRow>, AcpSessionsError> {
         let mut reader = self.readers().await?.reader().await?;
         Ok(acp_sessions::turn_list(&mut reader, row_id).await?)
+    }
+
+    /// Says why the store can't serve, if it can't.
+    pub fn down(&self) -> Option<Down> {
+        self.address.down()
     }
 
     async fn readers(&self) -> Result<Readers, CallError> {

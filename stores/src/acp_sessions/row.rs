@@ -93,6 +93,8 @@ pub struct NewAcpSession {
     pub owner_session_key: Option<String>,
     /// This install.
     pub instance_id: InstanceId,
+    /// This run of the daemon.
+    pub boot_id: String,
     /// Now, UTC milliseconds.
     pub created_at_ms: i64,
 }

@@ -33,6 +33,16 @@ struct Entry<T> {
     then: Vec<T>,
 }
 
+/// What is left of changes that the store refused.
+pub(super) struct Abandoned<T> {
+    /// What was to be done once they were on disk.
+    pub(super) then: Vec<T>,
+    /// The end of a turn, if one was among them. If its beginning was as well, the store finds no turn to end.
+    pub(super) end: Option<TurnEnd>,
+    /// What else was to change.
+    pub(super) row: RowChange,
+}
+
 /// A change that is on disk now.
 pub(super) struct Stored<T> {
     pub(super) change: Arc<SessionChange>,
@@ -101,11 +111,7 @@ impl<T> Journal<T> {
     /// Adds a change of the session's row.
     pub(super) fn row(&mut self, change: RowChange, at_ms: i64) {
         let entry = self.open_entry(at_ms, |_| true);
-        let row = &mut change_of(entry).row;
-        row.agent_session_id = change.agent_session_id.or(row.agent_session_id.take());
-        row.setup = change.setup.or(row.setup.take());
-        row.title = change.title.or(row.title.take());
-        row.status = change.status.or(row.status.take());
+        merge(&mut change_of(entry).row, change);
     }
 
     /// Has something done once all that was added so far is on disk; hands it back if it is there already.
@@ -148,11 +154,17 @@ impl<T> Journal<T> {
         Some(Stored { change: entry.change, then: entry.then })
     }
 
-    /// Forgets everything that is not on disk and returns what was to be done after it.
-    pub(super) fn abandon(&mut self) -> Vec<T> {
+    /// Forgets every update that is not on disk. What must not be lost with them comes back.
+    pub(super) fn abandon(&mut self) -> Abandoned<T> {
         self.next_seq = self.stored_seq + 1;
-        let entries = self.sent.take().into_iter().chain(self.waiting.drain(..));
-        entries.flat_map(|entry| entry.then).collect()
+        let mut abandoned = Abandoned { then: Vec::new(), end: None, row: RowChange::default() };
+        for entry in self.sent.take().into_iter().chain(self.waiting.drain(..)) {
+            abandoned.then.extend(entry.then);
+            let change = Arc::unwrap_or_clone(entry.change);
+            abandoned.end = change.end.or(abandoned.end);
+            merge(&mut abandoned.row, change.row);
+        }
+        abandoned
     }
 
     fn open_entry(&mut self, at_ms: i64, fits: impl Fn(&Entry<T>) -> bool) -> &mut Entry<T> {
@@ -173,6 +185,15 @@ impl<T> Journal<T> {
         change_of(entry).at_ms = at_ms;
         entry
     }
+}
+
+/// Later values win.
+fn merge(row: &mut RowChange, later: RowChange) {
+    let RowChange { agent_session_id, setup, title, status } = later;
+    row.agent_session_id = agent_session_id.or(row.agent_session_id.take());
+    row.setup = setup.or(row.setup.take());
+    row.title = title.or(row.title.take());
+    row.status = status.or(row.status.take());
 }
 
 /// A change that waits is shared with nobody yet, so this copies nothing.
@@ -251,7 +272,10 @@ mod tests {
         journal.next().unwrap();
         add(&mut journal);
         journal.then("second");
-        assert_eq!(journal.abandon(), ["first", "second"]);
+        journal.end(end(), 3);
+        let abandoned = journal.abandon();
+        assert_eq!(abandoned.then, ["first", "second"]);
+        assert!(abandoned.end.is_some());
         assert!(journal.is_empty());
         assert_eq!(add(&mut journal), 11);
     }

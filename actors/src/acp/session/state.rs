@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::bring_up::{self, BringUpError, BroughtUp, How, Wanted};
-use super::journal::Journal;
+use super::journal::{Abandoned, Journal};
 use super::questions::Question;
 use super::turn::{Prompt, Turn};
 use super::{Attached, ClientId, PromptDone, SessionMessage, SessionSink};
@@ -29,6 +29,8 @@ use crate::surface::{Context, Reporter};
 const LIVE_BUFFER: usize = 1_024;
 /// How long a store whose last answer was lost is given before the change is sent again.
 const STORE_AGAIN: Duration = Duration::from_millis(200);
+/// How long a store that refused is given before it is offered what it must have.
+const STORE_OWED: Duration = Duration::from_secs(1);
 /// How long an agent must be silent after a load before its replay counts as over; some replay after their answer.
 const REPLAY_QUIET: Duration = Duration::from_millis(250);
 /// After this long a replay counts as over whatever comes.
@@ -57,8 +59,8 @@ pub struct SessionState {
     closing: Vec<Reply<Result<(), ErrorObject>>>,
     /// Dropped to break off the start of an agent.
     break_off_start: Option<oneshot::Sender<()>>,
-    /// The end of a turn that the store refused; it is offered again until the store takes it.
-    owed_end: Option<TurnEnd>,
+    /// What the store refused but must have: it is offered again until the store takes it.
+    owed: Option<(Option<TurnEnd>, RowChange)>,
     /// Counts what happens, so that an idle timer knows whether anything did.
     activity: u64,
     idle_timer_for: Option<u64>,
@@ -137,7 +139,7 @@ impl SessionState {
             forwards: Vec::new(),
             closing: Vec::new(),
             break_off_start: None,
-            owed_end: None,
+            owed: None,
             activity: 0,
             idle_timer_for: None,
             primer_due: false,
@@ -150,7 +152,7 @@ impl SessionState {
 
     /// Whether a new turn may begin.
     pub(super) fn accepts_turns(&self) -> bool {
-        self.closing.is_empty() && self.owed_end.is_none()
+        self.closing.is_empty() && self.owed.is_none()
     }
 
     /// The agent's process, while it has the session.
@@ -406,22 +408,24 @@ impl SessionState {
             Ok(Err(StoreError::OutcomeUnknown { .. } | StoreError::Locked { .. } | StoreError::Closed { .. }))
             | Err(CallError::Interrupted | CallError::Timeout | CallError::Busy) => {
                 if let Some(down) = self.environment.store.down() {
-                    return self.store_failed(&WireError::from(CallError::Down(down)));
+                    return self.store_failed(&WireError::from(CallError::Down(down)), context);
                 }
-                let reporter = context.reporter();
-                tokio::spawn(async move {
-                    tokio::time::sleep(STORE_AGAIN).await;
-                    let _ended = reporter.report(SessionMessage::StoreAgain);
-                });
+                self.store_again_after(STORE_AGAIN, context);
             }
-            Ok(Err(error)) => self.store_failed(&error.to_wire()),
-            Err(error @ (CallError::Down(_) | CallError::Stopped)) => self.store_failed(&WireError::from(error)),
+            Ok(Err(error)) => self.store_failed(&error.to_wire(), context),
+            Err(error @ (CallError::Down(_) | CallError::Stopped)) => self.store_failed(&WireError::from(error), context),
         }
     }
 
     pub(super) fn store_again(&mut self, context: &Context<SessionMessage>) {
-        if let Some(end) = self.owed_end.take() {
-            self.journal.end(end, self.now_ms());
+        if let Some((end, row)) = self.owed.take() {
+            let now_ms = self.now_ms();
+            if let Some(end) = end {
+                self.journal.end(end, now_ms);
+            }
+            if !row.is_empty() {
+                self.journal.row(row, now_ms);
+            }
         }
         if let Some(change) = self.journal.again() {
             self.send_change(change, context);
@@ -441,17 +445,28 @@ impl SessionState {
     }
 
     /// The store refused: nothing that is not on disk is shown to anyone, the turn fails, and its client is told why.
-    fn store_failed(&mut self, error: &WireError) {
+    fn store_failed(&mut self, error: &WireError, context: &Context<SessionMessage>) {
         tracing::error!(session = %self.row.session_id, %error, "the session's history can't be stored");
         let object = acp_error(error, Some(&self.session_id()));
-        let undone = self.journal.abandon();
+        let Abandoned { then, end, row } = self.journal.abandon();
         self.cancel_agent_turn();
-        for then in undone {
+        for then in then {
             self.run_then(then, Some(&object));
         }
-        if let Some(end) = self.fail_turn(&object) {
-            self.owed_end = Some(end);
+        let end = self.fail_turn(&object).or(end);
+        if end.is_some() || !row.is_empty() {
+            self.owed = Some((end, row));
+            self.store_again_after(STORE_OWED, context);
         }
+    }
+
+    fn store_again_after(&self, pause: Duration, context: &Context<SessionMessage>) {
+        let reporter = context.reporter();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            // A session that ended meanwhile has nothing left to store.
+            let _ended = reporter.report(SessionMessage::StoreAgain);
+        });
     }
 
     fn run_then(&mut self, then: Then, failed: Option<&ErrorObject>) {

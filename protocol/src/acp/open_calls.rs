@@ -1,7 +1,7 @@
 //! Tool calls that a cut turn left open. Pure.
 
-use holdfast_protocol::acp::META_KEY;
-use holdfast_protocol::acp::update::{UpdateKind, parse_update};
+use crate::acp::META_KEY;
+use crate::acp::update::{UpdateKind, parse_update};
 use serde_json::json;
 use serde_json::value::RawValue;
 
