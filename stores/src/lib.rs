@@ -5,3 +5,4 @@ pub mod install_root;
 pub mod instance_lock;
 pub mod kit;
 pub mod log;
+pub mod sessions;
