@@ -95,3 +95,17 @@ pub(super) fn chain(error: &dyn Error) -> String {
     }
     text
 }
+
+/// Says whether the file itself is at fault.
+pub(super) fn is_damage(error: &StoreError) -> bool {
+    matches!(error, StoreError::Damaged { .. })
+}
+
+/// Returns why the surface is down when its file turns out to be damaged while it runs.
+pub(super) fn damaged(problem: &str) -> Down {
+    Down {
+        kind: ErrorKind::Damaged,
+        reason: format!("the sessions' file is damaged: {problem}"),
+        remedy: "run `holdfast doctor`; it keeps the damaged file and can restore a backup".to_owned(),
+    }
+}

@@ -34,6 +34,11 @@ pub enum SessionsMessage {
     },
     /// Commit what is pending. Sent by the actor to itself after the first pending write.
     Flush,
+    /// The commit that was on its way has ended.
+    Committed {
+        /// Which, counted by this incarnation.
+        number: u64,
+    },
     /// Returns a page of a session's events.
     Events {
         /// As on the wire.

@@ -1,14 +1,16 @@
 //! The Sessions: owns `data/sessions/sessions.db`, the chat and channel sessions and their transcripts.
 //!
 //! Writes queue and commit together: what arrives while a commit runs goes into the next one, and each is answered
-//! after the commit that holds it. Reads run on tasks of their own and never wait for a write; they see what has been
-//! answered. A restart forgets nothing but cursors of lists.
+//! after the commit that holds it. Commits and reads run on tasks of their own, so reads never wait for a write; they see
+//! what has been answered. A restart forgets nothing but cursors of lists.
 
+mod commit;
 mod error;
 mod handle;
 mod message;
 mod methods;
 mod pending;
+mod read;
 mod rules;
 mod state;
 #[cfg(test)]
@@ -61,16 +63,18 @@ impl Surface for SessionsSurface {
         state: &mut SessionsState,
     ) -> Result<(), Fault> {
         match message {
-            SessionsMessage::New { params, reply } => state.new_session(context, params, reply).await,
-            SessionsMessage::Append { params, reply } => state.append(context, params, reply).await,
-            SessionsMessage::Close { params, reply } => state.close_session(context, params, reply).await,
-            SessionsMessage::Flush => state.flush(context).await,
+            SessionsMessage::New { params, reply } => state.new_session(context, params, reply).await?,
+            SessionsMessage::Append { params, reply } => state.append(context, params, reply).await?,
+            SessionsMessage::Close { params, reply } => state.close_session(context, params, reply).await?,
+            SessionsMessage::Flush => state.flush(context),
+            SessionsMessage::Committed { number } => state.committed(context, number).await?,
             SessionsMessage::Events { params, reply } => state.events(context, params, reply),
             SessionsMessage::Tail { session_id, limit, reply } => state.tail(context, session_id, limit, reply),
             SessionsMessage::List { params, reply } => state.list(context, params, reply),
             SessionsMessage::Show { session_id, reply } => state.show(context, session_id, reply),
-            SessionsMessage::DamageFound { problem } => state.damage_found(&problem),
+            SessionsMessage::DamageFound { problem } => return state.damage_found(&problem),
         }
+        Ok(())
     }
 
     async fn stop(&self, context: &Context<SessionsMessage>, state: SessionsState) {

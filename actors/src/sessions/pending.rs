@@ -73,6 +73,11 @@ impl Pending {
         self.rows >= ROWS_MAX || self.bytes >= BYTES_MAX
     }
 
+    /// Says whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Takes all that waits.
     pub(super) fn take(&mut self) -> Vec<Run> {
         (self.rows, self.bytes) = (0, 0);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn refusal(json: &str) -> String {
-        let error = append(params(json), 1, || Uuid::nil()).unwrap_err();
+        let error = append(params(json), 1, Uuid::nil).unwrap_err();
         let wire = holdfast_protocol::error::WireError::from(error);
         format!("{}: {}", wire.path.unwrap(), wire.message)
     }

@@ -345,14 +345,16 @@ async fn reads_go_on_while_another_process_holds_the_lock_and_the_write_follows(
 
     let handle = rig.handle.clone();
     let write = tokio::spawn(async move { handle.append(append_params(session_id, "1")).await });
-    // A read that comes after the write was handed over, while it waits for the lock.
-    while rig.supervisor.observed()[0].stats.handled() < 3 {
+    // Until the commit has been started and waits: new, its flush and its end, append, its flush.
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while rig.supervisor.observed()[0].stats.handled() < 5 {
+        assert!(std::time::Instant::now() < deadline, "the append was not handled");
         tokio::task::yield_now().await;
-        if rig.handle.show(session_id).await.unwrap().last_seq == 0 && !write.is_finished() {
-            break;
-        }
     }
-    assert!(!write.is_finished());
+    let begun = std::time::Instant::now();
+    assert_eq!(rig.handle.show(session_id).await.unwrap().last_seq, 0);
+    assert_eq!(bodies(&rig.handle, session_id).await, Vec::<String>::new());
+    assert!(begun.elapsed() < Duration::from_secs(1) && !write.is_finished());
     tokio::io::AsyncWriteExt::write_all(&mut stdin, b"COMMIT;\n").await.unwrap();
     drop(stdin);
     assert!(other.wait().await.unwrap().success());
