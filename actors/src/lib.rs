@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod config;
+pub mod control_plane;
 pub mod leases;
 pub mod log;
 pub mod ports;
