@@ -14,6 +14,7 @@
 
 pub mod access;
 mod config;
+mod dispatch;
 pub mod listener;
 mod peer;
 mod routes;
@@ -29,6 +30,7 @@ use std::net::SocketAddr;
 use futures_util::future::BoxFuture;
 
 pub use config::GatewayConfig;
+pub use dispatch::RouterDispatch;
 pub use listener::{HttpListener, HttpState};
 pub use serve::HttpLimits;
 pub use token::{HttpToken, TokenError};

@@ -242,7 +242,7 @@ fn shaped_secret(text: &str, position: usize) -> Option<Range<usize>> {
     let rest = &text.as_bytes()[position..];
     let end = || token_end(text.as_bytes(), position);
     for (prefix, least) in PREFIXES {
-        if rest.starts_with(prefix.as_bytes()) {
+        if rest[0] == prefix.as_bytes()[0] && rest.starts_with(prefix.as_bytes()) {
             let end = end();
             let tail = &text[position + prefix.len()..end];
             // `sk-learn` is a library, `sk-…` with digits or of some length is a key.
@@ -301,9 +301,6 @@ fn named(text: &str, position: usize) -> Option<Range<usize>> {
     }
     let name = &text[position..name_end];
     let code = name.eq_ignore_ascii_case("code") || name.eq_ignore_ascii_case("pin");
-    if !code && !is_secret_name(name) {
-        return None;
-    }
     let as_option = position >= 2 && &bytes[position - 2..position] == b"--";
 
     // The quote that closes the name, as often escaped as its JSON was put into JSON.
@@ -327,6 +324,10 @@ fn named(text: &str, position: usize) -> Option<Range<usize>> {
         _ if as_option && separator > spaces_from => false,
         _ => return None,
     };
+    // Asked only now: most words have no value behind them.
+    if !code && !is_secret_name(name) {
+        return None;
+    }
     at = skip(bytes, at, b" \t");
     if bytes[at..].starts_with(b"Some(") {
         at += 5;
