@@ -2,9 +2,8 @@
 
 pub mod cli;
 pub mod commands;
-pub mod demo_agent;
-pub mod http;
 pub mod daemon;
 pub mod demo_agent;
+pub mod http;
 pub mod lease_exec;
 pub mod render;

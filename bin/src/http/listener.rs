@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use futures_util::future::BoxFuture;
 use holdfast_actors::health::HealthProbe;
+use holdfast_actors::root::{Listener, ListenerStatus};
 use holdfast_protocol::error::{ErrorKind, WireError};
+use holdfast_stores::config::ConfigSnapshot;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -199,6 +202,46 @@ impl HttpListener {
         let router = router(Arc::clone(&self.services));
         let accepting = tokio::spawn(accept(listener, router, self.services.limits, closed));
         Open { address, closing, accepting }
+    }
+}
+
+impl Listener<ConfigSnapshot> for HttpListener {
+    fn name(&self) -> &'static str {
+        "http"
+    }
+
+    fn prepare<'a>(&'a mut self, config: &'a ConfigSnapshot) -> BoxFuture<'a, Result<(), WireError>> {
+        Box::pin(async move {
+            match config.section::<GatewayConfig>() {
+                Ok(config) => self.prepare(&config).await,
+                // Only at a start: a reload refuses such a file before it comes here. The daemon runs without.
+                Err(error) => {
+                    let (config, change) = (GatewayConfig::default(), Change::Fail(error.to_string()));
+                    self.prepared = Some(Prepared { config, change });
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn commit(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.commit())
+    }
+
+    fn abort(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.abort())
+    }
+
+    fn stop(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.stop())
+    }
+
+    fn status(&self) -> ListenerStatus {
+        let failed = match &self.state {
+            HttpState::Failed(reason) => Some(reason.clone()),
+            HttpState::Listening(_) | HttpState::Off => None,
+        };
+        ListenerStatus { name: "http", address: self.state.url(), failed }
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use holdfast_actors::health::{HealthProbe, Observations, ServingPhase};
 use holdfast_actors::ports::SystemClock;
+use holdfast_actors::root::{Listener, ListenerStatus};
 use holdfast_protocol::error::ErrorKind;
+use holdfast_stores::config::{ConfigSnapshot, Overrides, SectionDescriptor, SectionRegistry};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -347,4 +349,31 @@ async fn a_move_is_bound_before_and_connections_finish() {
     assert_eq!(*rig.http.state(), HttpState::Off);
     assert!(TcpStream::connect(after).await.is_err());
     rig.http.stop().await;
+}
+
+/// A snapshot of a file that holds only `gateway`.
+fn snapshot(gateway: &str, home: &tempfile::TempDir) -> ConfigSnapshot {
+    let registry = SectionRegistry::new([SectionDescriptor::of::<GatewayConfig>()]).unwrap();
+    let text = format!("[gateway]\n{gateway}\n");
+    ConfigSnapshot::read(&home.path().join("config.toml"), text.as_bytes(), &registry, &Overrides::default()).unwrap()
+}
+
+#[tokio::test]
+async fn the_root_sees_where_it_listens_or_why_not() {
+    let mut rig = Rig::start(HttpLimits::default()).await;
+    let url = format!("http://{}", rig.address());
+    let listener: &mut dyn Listener<ConfigSnapshot> = &mut rig.http;
+    assert_eq!(listener.status().address, Some(url));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let moved = snapshot(&format!("port = {}", taken.local_addr().unwrap().port()), &rig.home);
+    assert_eq!(listener.prepare(&moved).await.unwrap_err().kind, ErrorKind::ConfigInvalid);
+    listener.abort().await;
+    listener.prepare(&snapshot("enabled = false", &rig.home)).await.unwrap();
+    listener.commit().await;
+    assert_eq!(listener.status(), ListenerStatus { name: "http", address: None, failed: None });
+    // A section that cannot be used, as at a start.
+    listener.prepare(&snapshot("host = 'example.org'", &rig.home)).await.unwrap();
+    listener.commit().await;
+    assert!(listener.status().failed.unwrap().contains("example.org"));
+    listener.stop().await;
 }
