@@ -1,7 +1,9 @@
 //! The Holdfast program as a library: command line, renderer, the daemon's edges, and the wrapper around adapters.
 
 pub mod cli;
+pub mod commands;
 pub mod daemon;
 pub mod demo_agent;
+pub mod http;
 pub mod lease_exec;
 pub mod render;
