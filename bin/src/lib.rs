@@ -1,6 +1,7 @@
-//! Holdfast: the daemon, the command line and the stdio bridges.
+//! The Holdfast program as a library: command line, renderer, the daemon's edges, and the wrapper around adapters.
 
 pub mod cli;
+pub mod demo_agent;
 pub mod commands;
 pub mod lease_exec;
 pub mod render;

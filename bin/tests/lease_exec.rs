@@ -342,7 +342,9 @@ fn a_command_that_can_not_be_started_says_what_was_tried() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(scene.path().join("orphan"), mode).unwrap();
     let missing_directory = scene.path().join("nowhere").display().to_string();
-    let cases: [(&[&str], &[&str], i32, i32, &str); 5] = [
+    /// Command, wrapper arguments, exit code, errno, part of the message.
+    type Case<'a> = (&'a [&'a str], &'a [&'a str], i32, i32, &'a str);
+    let cases: [Case<'_>; 5] = [
         (&["no-such-adapter-here"], &[], 127, libc::ENOENT, "looked in PATH="),
         (&["./nothing"], &[], 127, libc::ENOENT, "/./nothing"),
         (&["./plain"], &[], 126, libc::EACCES, "plain"),

@@ -4,6 +4,7 @@ pub mod acp;
 pub mod client;
 pub mod error;
 pub mod framing;
+pub mod health;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;

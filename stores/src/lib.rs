@@ -3,4 +3,5 @@
 pub mod config;
 pub mod install_root;
 pub mod instance_lock;
+pub mod kit;
 pub mod log;

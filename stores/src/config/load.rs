@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use super::environment::Overrides;
 use super::error::ConfigError;
 use super::section::SectionRegistry;
-use super::snapshot::{ConfigSnapshot, parse};
+use super::snapshot::{ConfigSnapshot, Revision, parse};
 use crate::install_root::InstallRoot;
 
 /// The largest file that is read, in bytes. A hundred agents take about half a megabyte.
@@ -42,6 +42,14 @@ impl ConfigSource {
         &self.registry
     }
 
+    /// Returns the revision of what is in the file now, valid or not.
+    ///
+    /// # Errors
+    /// The [`ConfigError`]s of reading.
+    pub fn revision_on_disk(&self) -> Result<Revision, ConfigError> {
+        read_limited(&self.file).map(|bytes| Revision::of(&bytes))
+    }
+
     /// Reads the file for a start: a section that can't be used is noted in the snapshot and downs its surface only.
     ///
     /// # Errors
@@ -49,7 +57,7 @@ impl ConfigSource {
     pub fn load_for_start(&self) -> Result<ConfigSnapshot, ConfigError> {
         let bytes = match read_limited(&self.file) {
             Err(ConfigError::Missing { file }) => {
-                return Err(match self.good_backup() {
+                return Err(match good_backup(&self.backup) {
                     Some(backup) => ConfigError::Lost { file, found: "missing", backup },
                     None => ConfigError::Missing { file },
                 });
@@ -57,13 +65,13 @@ impl ConfigSource {
             other => other?,
         };
         if bytes.iter().all(u8::is_ascii_whitespace)
-            && let Some(backup) = self.good_backup()
+            && let Some(backup) = good_backup(&self.backup)
         {
             return Err(ConfigError::Lost { file: self.file.clone(), found: "empty", backup });
         }
         ConfigSnapshot::read(&self.file, &bytes, &self.registry, &self.overrides).map_err(|error| match error {
             ConfigError::Syntax { file, problem, .. } => {
-                ConfigError::Syntax { file, problem, backup: self.good_backup() }
+                ConfigError::Syntax { file, problem, backup: good_backup(&self.backup) }
             }
             other => other,
         })
@@ -76,13 +84,13 @@ impl ConfigSource {
     pub fn load_for_reload(&self) -> Result<ConfigSnapshot, ConfigError> {
         self.load_for_start()?.refuse_problems()
     }
+}
 
-    /// Returns the backup's path if it holds a configuration to go back to.
-    fn good_backup(&self) -> Option<PathBuf> {
-        let bytes = read_limited(&self.backup).ok()?;
-        let (_, table) = parse(&self.backup, &bytes).ok()?;
-        (!table.is_empty()).then(|| self.backup.clone())
-    }
+/// Returns the backup's path if it holds a configuration to go back to.
+pub(super) fn good_backup(backup: &Path) -> Option<PathBuf> {
+    let bytes = read_limited(backup).ok()?;
+    let (_, table) = parse(backup, &bytes).ok()?;
+    (!table.is_empty()).then(|| backup.to_owned())
 }
 
 /// Reads a file whole, up to [`CONFIG_LIMIT_BYTES`]. A symbolic link is followed: people keep such files elsewhere.

@@ -476,3 +476,159 @@ fn an_agents_defaults_are_the_documented_ones() {
     );
     assert_eq!(agents.nearest("claud"), Some("claude"));
 }
+
+mod set_up {
+    use super::*;
+
+    fn root() -> (tempfile::TempDir, InstallRoot) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = InstallRoot::at(directory.path().join("root"));
+        (directory, root)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_new_root_has_a_valid_configuration_and_a_private_key() {
+        let (_directory, root) = root();
+        let made = init(&root, InitMode::New).unwrap();
+        assert!(made.config_made);
+        assert_eq!(made.key, KeyOutcome::Made);
+        assert_eq!(names(root.path()), [".secret_key", "agents", "config.toml", "data", "shared"]);
+        assert_eq!((mode(&root.config_file()), mode(&root.secret_key())), (0o600, 0o600));
+        let source = ConfigSource::new(&root, registry(), Overrides::default());
+        let snapshot = source.load_for_reload().unwrap().refuse_warnings().unwrap();
+        let agents = snapshot.section::<AgentsConfig>().unwrap();
+        assert_eq!(agents.get(&"demo".parse().unwrap()).unwrap().launch(), Some(Launch::Builtin(BuiltinAgent::Demo)));
+        let key = fs::read_to_string(root.secret_key()).unwrap();
+        key.lines().last().unwrap().parse::<age::x25519::Identity>().unwrap();
+    }
+
+    #[test]
+    fn the_commented_examples_of_the_first_configuration_are_valid_too() {
+        let text = include_str!("first.toml");
+        let examples: Vec<&str> = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(rest)
+                    if rest.starts_with('[') || rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) =>
+                {
+                    rest
+                }
+                _ => line,
+            })
+            .collect();
+        assert!(examples.iter().filter(|line| !line.starts_with('#')).count() > 10);
+        read(&examples.join("\n")).refuse_warnings().unwrap();
+    }
+
+    #[test]
+    fn nothing_that_exists_is_replaced() {
+        let (_directory, root) = root();
+        root.prepare().unwrap();
+        fs::write(root.config_file(), rich()).unwrap();
+        fs::write(root.secret_key(), "mine").unwrap();
+        let error = init(&root, InitMode::New).unwrap_err();
+        assert!(matches!(error, InitError::AlreadySetUp { .. }), "{error}");
+        let kept = init(&root, InitMode::Missing).unwrap();
+        assert_eq!((kept.config_made, kept.key), (false, KeyOutcome::Kept));
+        assert_eq!(fs::read_to_string(root.config_file()).unwrap(), rich());
+        assert_eq!(fs::read_to_string(root.secret_key()).unwrap(), "mine");
+
+        // Not even what is no file.
+        fs::remove_file(root.config_file()).unwrap();
+        std::os::unix::fs::symlink("/nowhere/at/all", root.config_file()).unwrap();
+        assert!(!init(&root, InitMode::Missing).unwrap().config_made);
+        assert!(fs::symlink_metadata(root.config_file()).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_lost_configuration_is_not_buried_under_a_new_one() {
+        let (_directory, root) = root();
+        root.prepare().unwrap();
+        fs::write(root.config_backup(), rich()).unwrap();
+        for mode in [InitMode::New, InitMode::Missing] {
+            let error = init(&root, mode).unwrap_err();
+            assert!(matches!(error, InitError::Config(ConfigError::Lost { .. })), "{error}");
+        }
+        assert!(!root.config_file().exists() && !root.secret_key().exists());
+    }
+
+    #[test]
+    fn no_key_is_made_while_something_is_sealed_with_another() {
+        for text in ["[agents.a]\nbuiltin = 'demo'\nenv.K = 'age:abc'\n", "x = = 'age:abc'\n"] {
+            let (_directory, root) = root();
+            root.prepare().unwrap();
+            fs::write(root.config_file(), text).unwrap();
+            let kept = init(&root, InitMode::Missing).unwrap();
+            assert!(matches!(kept.key, KeyOutcome::Withheld(_)), "{:?}", kept.key);
+            assert!(!root.secret_key().exists());
+        }
+        let (_directory, root) = root();
+        root.prepare().unwrap();
+        fs::write(root.plugin_state_database(), "").unwrap();
+        assert!(matches!(init(&root, InitMode::Missing).unwrap().key, KeyOutcome::Withheld(_)));
+    }
+
+    #[test]
+    fn of_many_first_runs_one_makes_each_file_and_none_fails() {
+        let (_directory, root) = root();
+        let made: Vec<Initialized> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..8).map(|_| scope.spawn(|| init(&root, InitMode::Missing).unwrap())).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        assert_eq!(made.iter().filter(|made| made.config_made).count(), 1);
+        assert_eq!(made.iter().filter(|made| made.key == KeyOutcome::Made).count(), 1);
+        assert_eq!(names(root.path()), [".secret_key", "agents", "config.toml", "data", "shared"]);
+    }
+
+    #[test]
+    fn a_save_keeps_the_old_text_and_only_replaces_what_was_loaded() {
+        let (_directory, root) = root();
+        root.prepare().unwrap();
+        fs::write(root.config_file(), rich()).unwrap();
+        let base = Revision::of(rich().as_bytes());
+        let new = rich().replace("port = 7420", "port = 7421");
+
+        let error = save(&root, Revision::of(b""), b"").unwrap_err();
+        assert!(matches!(error, SaveError::Conflict { .. }), "{error}");
+        let error = save(&root, base, b"x = = 1").unwrap_err();
+        assert!(matches!(error, SaveError::Config(ConfigError::Syntax { .. })), "{error}");
+        assert_eq!(fs::read_to_string(root.config_file()).unwrap(), rich());
+        assert!(!root.config_backup().exists());
+        assert!(save(&root, base, rich().as_bytes()).unwrap().unchanged);
+        assert!(!root.config_backup().exists());
+
+        let saved = save(&root, base, new.as_bytes()).unwrap();
+        assert_eq!(
+            saved,
+            Saved { revision: Revision::of(new.as_bytes()), unchanged: false, durable: true, warning: None }
+        );
+        assert_eq!(fs::read_to_string(root.config_file()).unwrap(), new);
+        assert_eq!(fs::read_to_string(root.config_backup()).unwrap(), rich());
+        assert_eq!((mode(&root.config_file()), mode(&root.config_backup())), (0o600, 0o600));
+        assert!(matches!(save(&root, base, b"x = 1"), Err(SaveError::Conflict { .. })));
+        assert!(names(root.path()).iter().all(|name| !name.ends_with(".tmp")));
+    }
+
+    #[test]
+    fn a_linked_configuration_stays_a_link() {
+        let (directory, root) = root();
+        root.prepare().unwrap();
+        let elsewhere = directory.path().join("dotfiles.toml");
+        fs::write(&elsewhere, "x = 1\n").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, root.config_file()).unwrap();
+        save(&root, Revision::of(b"x = 1\n"), b"x = 2\n").unwrap();
+        assert!(fs::symlink_metadata(root.config_file()).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "x = 2\n");
+    }
+}

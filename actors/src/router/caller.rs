@@ -1,0 +1,45 @@
+//! Who asks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use holdfast_protocol::methods::rpc::PeerInfo;
+
+use crate::channel::FrameSender;
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// How they came in, and what the system or a token says of them.
+    pub origin: Origin,
+    /// What they call themselves. Not to be trusted.
+    pub client: Option<PeerInfo>,
+}
+
+/// How a caller came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Over the unix socket; the kernel vouches for both.
+    Socket {
+        /// The user.
+        uid: u32,
+        /// The process, where the system tells it. It may have ended, and its number may be another's by now.
+        pid: Option<u32>,
+    },
+    /// Over HTTP.
+    Http {
+        /// Where from.
+        peer: SocketAddr,
+        /// The paired device whose token was shown, if one was.
+        device_id: Option<String>,
+    },
+}
+
+/// What a handler knows of the request besides its params.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Who asks.
+    pub caller: Arc<Caller>,
+    /// The way back for notifications. A handler that keeps it keeps the connection from counting as idle.
+    pub outgoing: FrameSender,
+}
