@@ -1,7 +1,8 @@
 //! The Holdfast program as a library: command line, renderer, the daemon's edges, and the wrapper around adapters.
 
 pub mod cli;
-pub mod demo_agent;
 pub mod commands;
+pub mod demo_agent;
 pub mod lease_exec;
+pub mod reference;
 pub mod render;

@@ -16,7 +16,8 @@ pub(super) fn push_schema(page: &mut String, schema: &Value, link: &dyn Fn(&str)
             page.push_str("\nNo fields.\n");
             return;
         }
-        let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         page.push_str("\n| field | type | means |\n| --- | --- | --- |\n");
         for (name, field) in fields {
             let mark = if required.contains(&name.as_str()) { "" } else { "?" };
@@ -27,9 +28,17 @@ pub(super) fn push_schema(page: &mut String, schema: &Value, link: &dyn Fn(&str)
         for (value, means) in values {
             push_line(page, format_args!("| `{value}` | {means} |"));
         }
+    } else if schema["type"] == "object" && member(schema).is_none() {
+        page.push_str("\nNo fields.\n");
     } else {
         push_line(page, format_args!("\n{}", type_words(schema, link)));
     }
+}
+
+/// Returns what a map holds, where the schema is one.
+fn member(schema: &Value) -> Option<&Value> {
+    let by_pattern = schema["patternProperties"].as_object().and_then(|patterns| patterns.values().next());
+    by_pattern.or_else(|| Some(&schema["additionalProperties"]).filter(|member| member.is_object()))
 }
 
 /// Returns the values of an enumeration whose variants are described.
@@ -52,8 +61,10 @@ fn meaning(field: &Value) -> String {
     words.trim().replace('|', "\\|")
 }
 
+/// Says whether a default says nothing: no members, or only missing ones.
 fn is_empty(value: &Value) -> bool {
-    value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+    value.as_object().is_some_and(|fields| fields.values().all(Value::is_null))
+        || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Returns a type in words: `string (uuid)`, `array of Event`, `SessionKind`.
@@ -88,9 +99,10 @@ fn type_words(schema: &Value, link: &dyn Fn(&str) -> String) -> String {
         .into_iter()
         .map(|name| match name {
             "array" => format!("array of {}", type_words(&schema["items"], link)),
-            "object" if schema["additionalProperties"].is_object() => {
-                format!("map to {}", type_words(&schema["additionalProperties"], link))
-            }
+            "object" => match member(schema) {
+                Some(member) => format!("map to {}", type_words(member, link)),
+                None => "object".to_owned(),
+            },
             "string" => match schema["format"].as_str() {
                 Some(format) => format!("string ({format})"),
                 None => "string".to_owned(),
