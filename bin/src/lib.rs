@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod daemon;
 pub mod demo_agent;
 pub mod lease_exec;
 pub mod reference;

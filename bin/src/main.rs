@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-use holdfast::cli::{Cli, Parser};
-use holdfast::commands::{self, Place};
+use holdfast::cli::{Cli, Command, Parser, completion_script};
 use holdfast::render::{Exit, Failure, Renderer};
 use holdfast_actors::leases::wrapper::SUBCOMMAND;
 
@@ -16,12 +15,16 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let mut renderer = Renderer::standard(cli.global.format(), cli.global.color);
-    let outcome = Place::find(&cli.global).and_then(|place| {
-        commands::run(&cli.command, &place, &mut renderer)
-            .unwrap_or_else(|| Err(Failure::new(Exit::Failed, "this program was built without that command")))
-    });
-    match outcome {
-        Ok(exit) => exit.into(),
-        Err(failure) => renderer.failure(&failure).into(),
+    run(cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
+}
+
+fn run(cli: Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    match cli.command {
+        Command::Daemon => holdfast::daemon::run(&cli.global, renderer),
+        Command::Completions(arguments) => {
+            renderer.verbatim(&completion_script(arguments.shell))?;
+            Ok(Exit::Ok)
+        }
+        _ => Err(Failure::new(Exit::Failed, "this command is not part of this build")),
     }
 }
