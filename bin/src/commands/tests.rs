@@ -381,3 +381,22 @@ fn an_agent_needs_a_root_to_be_added_to() {
     let text = typed(&["agent", "add", "mine", "--", "my-agent"], PathBuf::from("/nowhere"));
     assert!(text.contains("hint: `holdfast init` makes a first one\n--- exit 3\n"), "{text}");
 }
+
+#[test]
+fn the_python_example_of_the_book_talks_to_the_socket() {
+    let daemon = Daemon::play(|_, _| Ok(status_report()));
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/guides/status.py");
+    let output = std::process::Command::new("python3")
+        .arg(script)
+        .env("HOLDFAST_ROOT", daemon.directory.path())
+        .output()
+        .expect("python3 runs");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "config           up         generation 7\nsessions         up         generation 7\n\
+         leases           down       generation 7\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(daemon.asked.join().unwrap()[0].0, "daemon/status");
+}
