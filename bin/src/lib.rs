@@ -6,4 +6,5 @@ pub mod daemon;
 pub mod demo_agent;
 pub mod http;
 pub mod lease_exec;
+pub mod reference;
 pub mod render;

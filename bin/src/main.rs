@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use holdfast::cli::{Cli, Command, Parser, completion_script};
+use holdfast::cli::{Cli, Command, Parser};
+use holdfast::commands::{self, Place};
+use holdfast::demo_agent;
 use holdfast::render::{Exit, Failure, Renderer};
 use holdfast_actors::leases::wrapper::SUBCOMMAND;
 
@@ -14,17 +16,18 @@ fn main() -> ExitCode {
         return holdfast::lease_exec::run(arguments);
     }
     let cli = Cli::parse();
+    if matches!(cli.command, Command::DemoAgent) {
+        return demo_agent::run(demo_agent::state_dir());
+    }
     let mut renderer = Renderer::standard(cli.global.format(), cli.global.color);
-    run(cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
+    run(&cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
 }
 
-fn run(cli: Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
-    match cli.command {
-        Command::Daemon => holdfast::daemon::run(&cli.global, renderer),
-        Command::Completions(arguments) => {
-            renderer.verbatim(&completion_script(arguments.shell))?;
-            Ok(Exit::Ok)
-        }
-        _ => Err(Failure::new(Exit::Failed, "this command is not part of this build")),
+fn run(cli: &Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    if matches!(cli.command, Command::Daemon) {
+        return holdfast::daemon::run(&cli.global, renderer);
     }
+    let place = Place::find(&cli.global)?;
+    commands::run(&cli.command, &place, renderer)
+        .unwrap_or_else(|| Err(Failure::new(Exit::Failed, "this command is not part of this build")))
 }
