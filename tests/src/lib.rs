@@ -2,3 +2,4 @@
 
 pub mod acp_client;
 pub mod fake_agent;
+pub mod fuzz;
