@@ -8,3 +8,6 @@ pub mod http;
 pub mod lease_exec;
 pub mod reference;
 pub mod render;
+//! Holdfast: the daemon, the command line and the stdio bridges.
+
+pub mod socket;
