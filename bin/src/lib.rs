@@ -1,7 +1,8 @@
-//! The Holdfast program as a library: command line, renderer, daemon edges, the wrapper around adapters, the demonstration
-//! agent.
+//! The Holdfast program as a library: command line, renderer, the daemon's edges, the wrapper around adapters, and the
+//! demonstration agent.
 
 pub mod cli;
+pub mod commands;
 pub mod daemon;
 pub mod demo_agent;
 pub mod lease_exec;

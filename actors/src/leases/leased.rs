@@ -52,7 +52,8 @@ impl ExitWatch {
     ///
     /// A wrapper that was killed by SIGKILL may leave processes behind.
     pub async fn tree_ended(&mut self) -> ProcessExit {
-        match self.tree.wait_for(Option::is_some).await {
+        let ended = self.tree.wait_for(Option::is_some).await.map(|exit| *exit);
+        match ended {
             Ok(exit) => exit.unwrap_or_default(),
             // The watching task can only vanish with its runtime.
             Err(_gone) => std::future::pending().await,
@@ -97,7 +98,8 @@ impl LeasedProcess {
     pub(super) fn take_over(raw: Raw, spawner: Spawner) -> Result<Starting, SpawnError> {
         let resource = |action| move |source| SpawnError::Resource { action, source };
         let pidfd = raw.pidfd.try_clone().map_err(resource("hold the wrapper"))?;
-        let mut guard = Starting { identity: raw.identity, stdio: None, exit: never(), report: None, pidfd: Some(pidfd) };
+        let mut guard =
+            Starting { identity: raw.identity, stdio: None, exit: never(), report: None, pidfd: Some(pidfd) };
         // SAFETY: an `OwnedFd` names the same open descriptor until it is dropped, and only `AsyncFd` drops it.
         let watched: AsyncFd<OwnedFd> =
             unsafe { AsyncFd::register(raw.pidfd) }.map_err(|error| resource("watch the wrapper")(error.into()))?;
@@ -146,7 +148,7 @@ impl Starting {
 impl Drop for Starting {
     fn drop(&mut self) {
         if let Some(pidfd) = self.pidfd.take() {
-            end_unwanted(pidfd);
+            end_unwanted(self.identity.pid, pidfd);
         }
     }
 }

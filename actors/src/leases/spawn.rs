@@ -15,16 +15,21 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use holdfast_protocol::ids::{InstanceId, LeaseId, SessionId};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use tokio::sync::oneshot;
 
 use super::leased::{LeasedProcess, RootIdentity};
 use super::wrapper;
-use crate::process::proc_table::pidfd_inode;
-use crate::process::{ProcTable, ProcessTable};
+use crate::process::proc_table::{ProcHandle, pidfd_inode};
+use crate::process::verify::hold_descendants;
+use crate::process::{ProcTable, ProcessHandle, ProcessTable};
 
 /// How long a wrapper may take to report its adapter. Starting one takes milliseconds; this is for a machine on its knees.
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// Time between TERM and KILL for a tree whose start was called off.
+const UNWANTED_GRACE: Duration = Duration::from_secs(5);
+/// Time between two looks at such a tree once it is being killed.
+const UNWANTED_SWEEP: Duration = Duration::from_millis(100);
 
 /// Why no adapter runs.
 #[derive(Debug, thiserror::Error)]
@@ -97,10 +102,17 @@ pub struct Spawner {
 }
 
 pub(super) enum Job {
-    Spawn { request: Box<SpawnRequest>, reply: oneshot::Sender<Result<Raw, SpawnError>> },
+    Spawn {
+        request: Box<SpawnRequest>,
+        reply: oneshot::Sender<Result<Raw, SpawnError>>,
+    },
     /// This child of ours was reaped.
-    Reaped { pid: i32 },
-    Children { reply: oneshot::Sender<HashSet<i32>> },
+    Reaped {
+        pid: i32,
+    },
+    Children {
+        reply: oneshot::Sender<HashSet<i32>>,
+    },
 }
 
 /// A wrapper just started, as the thread hands it over.
@@ -165,6 +177,13 @@ impl Spawner {
         answer.await.map_err(|_gone| SpawnError::Ended)
     }
 
+    /// Like [`Self::children`], for a thread that may block.
+    pub(super) fn children_blocking(&self) -> Result<HashSet<i32>, SpawnError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Job::Children { reply })?;
+        answer.blocking_recv().map_err(|_gone| SpawnError::Ended)
+    }
+
     pub(super) fn send(&self, job: Job) -> Result<(), SpawnError> {
         self.jobs.send(job).map_err(|_gone| SpawnError::Ended)
     }
@@ -182,7 +201,7 @@ fn work(wrapper_path: &Path, jobs: &mpsc::Receiver<Job>) {
                 }
                 if let Err(Ok(unwanted)) = reply.send(spawned) {
                     children.remove(&unwanted.identity.pid);
-                    end_unwanted(unwanted.pidfd);
+                    end_unwanted(unwanted.identity.pid, unwanted.pidfd);
                 }
             }
             Job::Reaped { pid } => {
@@ -196,16 +215,24 @@ fn work(wrapper_path: &Path, jobs: &mpsc::Receiver<Job>) {
 
 /// Ends a tree that nobody looks after, and waits for it on a thread of its own.
 ///
-/// The wrapper passes TERM on; it ends whatever does not heed it as soon as its adapter or this process has gone.
-pub(super) fn end_unwanted(pidfd: OwnedFd) {
-    // One that has ended already only waits to be reaped.
-    let _ended = pidfd_send_signal(&pidfd, Signal::TERM);
+/// The wrapper passes TERM on. It is a child of ours that has not been reaped, so what hangs below its pid is its tree,
+/// and what has not ended after the grace period is killed; the wrapper ends with the last of it.
+pub(super) fn end_unwanted(pid: i32, pidfd: OwnedFd) {
     let reaper = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || {
-        use std::os::fd::AsFd;
-        while waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) == Err(rustix::io::Errno::INTR) {}
+        let wrapper = ProcHandle::new(pid, pidfd);
+        let mut wait = UNWANTED_GRACE;
+        // An error means that it has ended already.
+        let _ended = wrapper.signal(Signal::TERM);
+        while !wrapper.wait_ended(wait).unwrap_or(true) {
+            wait = UNWANTED_SWEEP;
+            for process in hold_descendants(pid, &ProcTable).unwrap_or_default() {
+                let _ended = process.handle.signal(Signal::KILL);
+            }
+        }
+        wrapper.reap();
     });
     if let Err(error) = reaper {
-        tracing::warn!(%error, "no thread to reap an unwanted process with; it stays a zombie until the daemon ends");
+        tracing::warn!(%error, "no thread to end an unwanted process with; it ends with the daemon");
     }
 }
 
@@ -225,7 +252,9 @@ fn start_wrapper(wrapper_path: &Path, request: &SpawnRequest) -> Result<Raw, Spa
     }
     command.arg(wrapper::COMMAND_SEPARATOR).arg(&request.program).args(&request.arguments);
     // The daemon may run inside a leased session itself; its session is not this one's.
-    command.env_remove(wrapper::SESSION_ID_VARIABLE).envs(request.environment.iter().map(|(name, value)| (name, value)));
+    command
+        .env_remove(wrapper::SESSION_ID_VARIABLE)
+        .envs(request.environment.iter().map(|(name, value)| (name, value)));
     command
         .env(wrapper::LEASE_ID_VARIABLE, request.lease_id.to_string())
         .env(wrapper::INSTANCE_ID_VARIABLE, request.instance_id.to_string());
@@ -239,8 +268,7 @@ fn start_wrapper(wrapper_path: &Path, request: &SpawnRequest) -> Result<Raw, Spa
             if libc::fcntl(number, libc::F_SETFD, 0) < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
     }
-    let mut child =
-        command.spawn().map_err(|source| SpawnError::Wrapper { path: wrapper_path.to_owned(), source })?;
+    let mut child = command.spawn().map_err(|source| SpawnError::Wrapper { path: wrapper_path.to_owned(), source })?;
     drop(status_writer);
     match identify(&mut child, status_reader.into()) {
         Ok(raw) => Ok(raw),

@@ -1,13 +1,13 @@
 //! The real process table: `/proc` and pidfds.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid};
 
 use super::stat::ProcessStat;
 use super::table::{ProcessHandle, ProcessTable, TableError};
@@ -128,6 +128,15 @@ impl ProcHandle {
     pub fn new(pid: i32, pidfd: OwnedFd) -> Self {
         let inode = pidfd_inode(&pidfd);
         Self { pid, pidfd, inode }
+    }
+}
+
+impl ProcHandle {
+    /// Reaps the process if it is a dead child of ours; otherwise nothing happens.
+    pub fn reap(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        // Someone else may have reaped it.
+        let _reaped = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
     }
 }
 

@@ -276,7 +276,7 @@ fn names_lease(process: &ProcessStat, evidence: &LeaseEvidence, table: &dyn Proc
 }
 
 /// Opens a listed process and confirms afterwards that it is still the one that was listed.
-fn take_hold(
+pub(crate) fn take_hold(
     listed: &ProcessStat,
     root_pid: i32,
     table: &dyn ProcessTable,
