@@ -7,3 +7,6 @@ pub mod daemon;
 pub mod demo_agent;
 pub mod lease_exec;
 pub mod render;
+//! Holdfast: the daemon, the command line and the stdio bridges.
+
+pub mod socket;
