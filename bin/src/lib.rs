@@ -5,6 +5,7 @@ pub mod cli;
 pub mod commands;
 pub mod daemon;
 pub mod demo_agent;
+pub mod http;
 pub mod lease_exec;
 pub mod render;
 //! Holdfast: the daemon, the command line and the stdio bridges.
