@@ -3,6 +3,7 @@
 pub mod address;
 pub mod channel;
 pub mod config;
+pub mod control_plane;
 pub mod health;
 pub mod leases;
 pub mod log;

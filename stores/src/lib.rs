@@ -1,6 +1,7 @@
 //! What Holdfast keeps: one module a store; SQL, files, crypto. No actors and no sockets.
 
 pub mod config;
+pub mod control_plane;
 pub mod install_root;
 pub mod instance_lock;
 pub mod kit;
