@@ -6,3 +6,4 @@ pub mod install_root;
 pub mod instance_lock;
 pub mod kit;
 pub mod log;
+pub mod sessions;
