@@ -1,11 +1,11 @@
 //! Who keeps it: the supervision kit (`address`, `reply`, `surface`, `supervisor`), the ports, and one folder a surface.
 
 pub mod address;
+pub mod channel;
 pub mod config;
 pub mod health;
 pub mod leases;
 pub mod log;
-pub mod channel;
 pub mod ports;
 pub mod process;
 pub mod reply;

@@ -8,5 +8,5 @@ pub mod health;
 pub mod ids;
 pub mod jsonrpc;
 pub mod method;
-pub mod raw;
 pub mod methods;
+pub mod raw;

@@ -4,4 +4,5 @@ pub mod config;
 pub mod install_root;
 pub mod instance_lock;
 pub mod kit;
+pub mod leases;
 pub mod log;
