@@ -12,3 +12,8 @@ pub mod ports;
 pub mod processes;
 pub mod random;
 pub mod tree;
+//! The harness of the tests that need more than one crate: fake agents, clients, and what fuzz targets and tests share.
+
+pub mod acp_client;
+pub mod fake_agent;
+pub mod fuzz;
