@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod demo_agent;
 pub mod http;
 pub mod lease_exec;
+pub mod reference;
 pub mod render;
 //! Holdfast: the daemon, the command line and the stdio bridges.
 

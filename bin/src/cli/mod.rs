@@ -2,7 +2,6 @@
 
 mod completions;
 mod definition;
-mod reference;
 
 #[cfg(test)]
 mod tests;
@@ -15,4 +14,3 @@ pub use definition::{
     RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
     SessionNewArguments, SessionShowArguments,
 };
-pub use reference::{errors_page, exit_codes_page, reference_page};
