@@ -12,6 +12,7 @@ use holdfast_stores::install_root::InstallRoot;
 
 use crate::address::Address;
 use crate::config::{ConfigHandle, ConfigSurface};
+use crate::control_plane::{ControlPlaneHandle, ControlPlaneSurface};
 use crate::health::{HealthMessage, HealthProbe, HealthSurface, Observations, ServingPhase};
 use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
@@ -62,6 +63,8 @@ pub struct Handles {
     pub log: Address<LogMessage>,
     /// Config.
     pub config: ConfigHandle,
+    /// ControlPlane.
+    pub control_plane: ControlPlaneHandle,
     /// Health.
     pub health: Address<HealthMessage>,
     /// Looks at the tree without asking any actor.
@@ -93,6 +96,7 @@ impl TreeBuilder for HoldfastTree {
         let logs = section_or_default::<LogsConfig>(&context.config.borrow());
         let log_slot = Slot::new("log", Limits::default());
         let config_slot = Slot::new("config", Limits::default());
+        let control_plane_slot = Slot::new("control-plane", Limits::default());
         let health_slot = Slot::new("health", Limits::default());
         let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
             let control = context.control.clone();
@@ -101,6 +105,7 @@ impl TreeBuilder for HoldfastTree {
         let handles = Handles {
             log: log_slot.address(),
             config: ConfigHandle::new(config_slot.address()),
+            control_plane: ControlPlaneHandle::new(control_plane_slot.address()),
             health: health_slot.address(),
             probe: probe.clone(),
         };
@@ -108,8 +113,10 @@ impl TreeBuilder for HoldfastTree {
         let log = LogSurface::new(self.root.state_dir(), self.router.clone(), self.tree, logs);
         let log: Vec<Box<dyn Child>> = vec![Box::new(log_slot.fill(&context.ports, log))];
         let config = config_slot.fill(&context.ports, ConfigSurface::new(context.config.clone(), self.source.clone()));
+        let control_plane = ControlPlaneSurface::new(self.root.data_dir(), self.version, handles.config.clone());
+        let control_plane = control_plane_slot.fill(&context.ports, control_plane);
         let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
-        let tree: Vec<Box<dyn Child>> = vec![Box::new(config), Box::new(health)];
+        let tree: Vec<Box<dyn Child>> = vec![Box::new(config), Box::new(control_plane), Box::new(health)];
         Built { log, tree, live: Vec::new(), handles }
     }
 

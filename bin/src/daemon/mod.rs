@@ -1,5 +1,6 @@
 //! `holdfast daemon`: one process that owns one install root until it is told to stop.
 
+mod listeners;
 mod process;
 mod signals;
 
@@ -8,9 +9,9 @@ use std::time::Duration;
 
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::ports::Ports;
-use holdfast_actors::root::{Listener, Root, RootControl, RootError, RootHandle, RootSpec, SurfaceOutcome};
+use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootHandle, RootSpec, SurfaceOutcome};
 use holdfast_actors::tree::{HoldfastTree, config_registry};
-use holdfast_stores::config::{ConfigSnapshot, ConfigSource, InitMode, Initialized, KeyOutcome, Overrides, init};
+use holdfast_stores::config::{ConfigSource, InitMode, Initialized, KeyOutcome, Overrides, SectionDescriptor, init};
 use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::{InstanceLock, LockError};
 use holdfast_stores::log::LogLevel;
@@ -20,6 +21,7 @@ use tracing::Instrument;
 use self::signals::{Signals, Wish};
 use crate::cli::GlobalArguments;
 use crate::commands::Place;
+use crate::http::GatewayConfig;
 use crate::render::{Exit, Failure, Renderer};
 
 /// The version, as the lock file, status and the log say it.
@@ -132,17 +134,19 @@ async fn start(
     ports: Ports,
     router: LogRouter,
 ) -> Result<RootHandle<HoldfastTree>, Failure> {
-    let registry = config_registry([]).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let registry = config_registry([SectionDescriptor::of::<GatewayConfig>()])
+        .map_err(|error| Failure::caused(Exit::Failed, &error))?;
     let source = ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os()));
     let tree = router.new_tree();
     router.adopt_unmarked(tree);
     let builder = HoldfastTree { root: root.clone(), source, router, tree, version: VERSION, warnings: Vec::new() };
-    let spec = RootSpec { lock, ports, builder, listeners: Box::new(|_grown| listeners()) };
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Failed, format!("failed to find this program's own file: {error}")))?;
+    let place = root.clone();
+    let make_listeners =
+        move |grown: Grown<'_, HoldfastTree>| listeners::listeners(&grown, &place, VERSION, executable);
+    let spec = RootSpec { lock, ports, builder, listeners: Box::new(make_listeners) };
     Root::start(spec).instrument(tree.span()).await.map_err(|error| start_failure(&error))
-}
-
-fn listeners() -> Vec<Box<dyn Listener<ConfigSnapshot>>> {
-    Vec::new()
 }
 
 /// Waits for a wish to stop and leaves the others for later.
