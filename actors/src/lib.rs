@@ -13,6 +13,7 @@ pub mod process;
 pub mod reply;
 pub mod root;
 pub mod router;
+pub mod sessions;
 pub mod stats;
 pub mod supervisor;
 pub mod surface;

@@ -118,14 +118,6 @@ impl SessionsStore {
         self.idempotency.purge(self.database.writer(), now_ms, 1000).await
     }
 
-    /// Moves the write-ahead log into the file, for when there is nothing else to do.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn checkpoint(&mut self) -> Result<(), StoreError> {
-        self.database.checkpoint().await
-    }
-
     /// Closes the store; see [`Database::close`].
     ///
     /// # Errors
