@@ -14,6 +14,7 @@ pub use daemon::{DaemonFacts, reload_report};
 use crate::ports::Clock;
 use crate::root::RootControl;
 use crate::router::{Router, RouterBuilder};
+use crate::sessions;
 use crate::tree::Handles;
 
 /// What the handlers reach.
@@ -39,5 +40,6 @@ pub fn router(context: &MethodContext) -> Router {
     daemon::register(&mut builder, context);
     agent::register(&mut builder, context);
     log::register(&mut builder, context);
+    sessions::register(&mut builder, context.handles.sessions.address());
     builder.build(context.facts.version)
 }
