@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::ports::Ports;
-use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootHandle, RootSpec, SurfaceOutcome};
+use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootFailed, RootHandle, RootSpec, SurfaceOutcome};
 use holdfast_actors::tree::{HoldfastTree, config_registry};
 use holdfast_stores::config::{ConfigSource, InitMode, Initialized, KeyOutcome, Overrides, SectionDescriptor, init};
 use holdfast_stores::install_root::InstallRoot;
@@ -111,7 +111,7 @@ async fn serve(place: &Place, stderr: LogLevel, renderer: &mut Renderer) -> Resu
     if let Err(failed) = &outcome {
         tracing::error!(%failed, "the daemon ends");
     }
-    outcome.map(|()| Exit::Ok).map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
+    outcome.map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
 }
 
 /// Says what a first start made, and what it did not.
@@ -155,14 +155,11 @@ async fn told_to_stop(signals: &mut Signals) {
 }
 
 /// Does what signals ask for until the root has ended.
-async fn attend(
-    running: &RootHandle<HoldfastTree>,
-    signals: &mut Signals,
-) -> Result<(), holdfast_actors::root::RootFailed> {
+async fn attend(running: &RootHandle<HoldfastTree>, signals: &mut Signals) -> Result<Exit, RootFailed> {
     let mut stops = 0;
     loop {
         let wish = tokio::select! {
-            outcome = running.wait() => return outcome,
+            outcome = running.wait() => return outcome.map(|()| Exit::Ok),
             wish = signals.next() => wish,
         };
         match wish {
@@ -170,7 +167,7 @@ async fn attend(
                 stops += 1;
                 tracing::info!(times = stops, "told to stop");
                 if stops > 2 {
-                    return Ok(());
+                    return Ok(Exit::Interrupted);
                 }
                 running.shutdown();
             }
