@@ -9,7 +9,7 @@ use holdfast_protocol::ids::InstanceId;
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{
     HttpState, HttpStatus, Ping, Reload, ReloadOutcome, ReloadReport, Shutdown, Status, StatusCounts, StatusReport,
-    SurfaceReload, SurfaceState, SurfaceStatus,
+    SurfaceReload, SurfaceStatus,
 };
 use uuid::Uuid;
 
@@ -78,7 +78,7 @@ async fn status(context: &MethodContext) -> StatusReport {
         started_at: rfc_3339(health.started_ms),
         started_at_ms: health.started_ms,
         uptime_ms: u64::try_from(context.clock.now_ms().saturating_sub(health.started_ms)).unwrap_or(0),
-        surfaces: health.surfaces.into_iter().map(surface_status).collect(),
+        surfaces: health.surfaces.into_iter().map(SurfaceStatus::from).collect(),
         counts: StatusCounts { agents, connections: (context.connections)(), ..StatusCounts::default() },
         warnings,
     }
@@ -94,27 +94,6 @@ fn http_status(health: &HealthReport) -> HttpStatus {
         (None, None) => HttpState::Off,
     };
     HttpStatus { state, url: listener.address.clone(), reason: listener.reason.clone() }
-}
-
-fn surface_status(surface: holdfast_protocol::health::SurfaceStatus) -> SurfaceStatus {
-    let state = match surface.state.as_str() {
-        "up" => SurfaceState::Up,
-        "down" => SurfaceState::Down,
-        "stopped" => SurfaceState::Stopped,
-        _ => SurfaceState::Starting,
-    };
-    SurfaceStatus {
-        name: surface.name,
-        state,
-        generation: surface.generation,
-        restarts: surface.restarts,
-        queue_depth: surface.queue_depth,
-        in_flight_max: surface.in_flight_limit,
-        commit_p50_us: surface.commit_p50_us,
-        size_bytes: surface.size_bytes,
-        reason: surface.reason,
-        remedy: surface.remedy,
-    }
 }
 
 /// Returns what a reload did as it goes over the wire.

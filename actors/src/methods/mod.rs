@@ -4,7 +4,6 @@
 
 mod agent;
 mod daemon;
-mod log;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ pub use daemon::{DaemonFacts, reload_report};
 use crate::ports::Clock;
 use crate::root::RootControl;
 use crate::router::{Router, RouterBuilder};
-use crate::sessions;
 use crate::tree::Handles;
+use crate::{log, sessions};
 
 /// What the handlers reach.
 #[derive(Clone)]
@@ -39,7 +38,7 @@ pub fn router(context: &MethodContext) -> Router {
     let mut builder = RouterBuilder::new();
     daemon::register(&mut builder, context);
     agent::register(&mut builder, context);
-    log::register(&mut builder, context);
+    log::register(&mut builder, context.handles.log.clone());
     sessions::register(&mut builder, context.handles.sessions.address());
     builder.build(context.facts.version)
 }
