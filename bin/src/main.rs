@@ -19,19 +19,14 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let mut renderer = Renderer::standard(cli.global.format(), cli.global.color);
-    match run(&cli, &mut renderer) {
-        Ok(exit) => exit.into(),
-        Err(failure) => renderer.failure(&failure).into(),
-    }
+    run(&cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
 }
 
 fn run(cli: &Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
     let place = Place::find(&cli.global)?;
-    if let Some(outcome) = commands::run(&cli.command, &place, renderer) {
-        return outcome;
+    if matches!(cli.command, Command::Daemon) {
+        return daemon::run(&place, &cli.global, renderer);
     }
-    match cli.command {
-        Command::Daemon => daemon::run(&place, &cli.global, renderer),
-        _ => Err(Failure::new(Exit::Failed, "this program was built without that command")),
-    }
+    commands::run(&cli.command, &place, renderer)
+        .unwrap_or_else(|| Err(Failure::new(Exit::Failed, "this command is not part of this build")))
 }

@@ -1,6 +1,6 @@
 //! The page of the configuration, from the sections that the surfaces own.
 
-use holdfast_stores::config::{AgentsConfig, PermissionsConfig, SectionDescriptor, SectionRegistry};
+use holdfast_actors::tree::config_registry;
 
 use super::schema::push_schema;
 use super::{marker, push_line};
@@ -14,9 +14,8 @@ pub(super) fn page() -> String {
          known one. Every key may be missing. A change counts after `holdfast reload`.\n",
         marker("the sections that the surfaces own")
     );
-    let sections = [SectionDescriptor::of::<AgentsConfig>(), SectionDescriptor::of::<PermissionsConfig>()];
     // Names are the sections' own and differ; a clash would stop the daemon's start and the tests of the tree.
-    let Ok(registry) = SectionRegistry::new(sections) else { return page };
+    let Ok(registry) = config_registry([]) else { return page };
     let schema = registry.json_schema();
     let types = &schema["$defs"];
     let link = |name: &str| {
