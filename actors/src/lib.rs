@@ -7,6 +7,7 @@ pub mod control_plane;
 pub mod health;
 pub mod leases;
 pub mod log;
+pub mod methods;
 pub mod ports;
 pub mod process;
 pub mod reply;

@@ -1,4 +1,6 @@
 //! The Holdfast program as a library: command line, renderer, the daemon's edges, and the wrapper around adapters.
+//! The Holdfast program as a library: command line, renderer, the daemon and its listeners, the wrapper around adapters,
+//! and the demonstration agent.
 
 pub mod cli;
 pub mod commands;

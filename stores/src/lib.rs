@@ -5,5 +5,6 @@ pub mod control_plane;
 pub mod install_root;
 pub mod instance_lock;
 pub mod kit;
+pub mod leases;
 pub mod log;
 pub mod sessions;

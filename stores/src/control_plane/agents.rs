@@ -6,7 +6,7 @@ use sqlx::SqliteConnection;
 use super::row::{AgentInitialize, AgentRow, ConfiguredAgent, not_understood};
 use super::{ControlPlaneStore, STORE};
 use crate::kit::error::InStore;
-use crate::kit::row_insert::rows_insert;
+use crate::kit::row_insert::{RowInsert, rows_insert};
 use crate::kit::{BatchWork, StoreError, run_batch};
 use crate::row_insert;
 
