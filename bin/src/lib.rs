@@ -1,4 +1,3 @@
-//! The Holdfast program as a library: command line, renderer, the daemon's edges, and the wrapper around adapters.
 //! The Holdfast program as a library: command line, renderer, the daemon and its listeners, the wrapper around adapters,
 //! and the demonstration agent.
 
@@ -10,6 +9,4 @@ pub mod http;
 pub mod lease_exec;
 pub mod reference;
 pub mod render;
-//! Holdfast: the daemon, the command line and the stdio bridges.
-
 pub mod socket;
