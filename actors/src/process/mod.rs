@@ -12,10 +12,10 @@
 
 pub mod end;
 pub mod proc_table;
-#[cfg(test)]
-pub(crate) mod simulated;
 pub mod stat;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod verify;
 
 pub use end::{EndOptions, EndReport, end_tree};

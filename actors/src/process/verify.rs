@@ -337,7 +337,3 @@ pub fn find_by_environment(
     });
     Ok(found)
 }
-
-#[cfg(test)]
-#[path = "verify_tests.rs"]
-mod tests;

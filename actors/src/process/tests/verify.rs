@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use super::*;
-use crate::process::end::{EndOptions, end_tree};
-use crate::process::simulated::{Process, Question, SimulatedTable, World};
+use holdfast_protocol::ids::{InstanceId, LeaseId};
+
+use super::simulated::{Process, Question, SimulatedTable, World};
+use crate::process::verify::find_by_environment;
+use crate::process::{
+    Check, EndOptions, LeaseEvidence, OwnedProcessTree, ProcessStat, Verification, end_tree, verify_owned_tree,
+};
 
 const WRAPPER: &str = "/opt/holdfast/bin/holdfast";
 const ROOT: i32 = 500;
