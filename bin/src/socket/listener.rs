@@ -66,14 +66,20 @@ impl SocketServer {
         *self.shared.open.borrow()
     }
 
-    /// Stops accepting, removes the socket's file, lets requests in flight finish within their limit, and closes the
-    /// connections. Returns when all are closed.
-    pub async fn stop(&self) {
+    /// Stops accepting and removes the socket's file. Connections go on; their supervisor ends them.
+    pub async fn stop_accepting(&self) {
         let limit = self.shared.service.limits.finish;
         if let Err(error) = self.listener.call(limit, |reply| ListenerMessage::Stop { reply }).await {
             // It has ended already, and its end does the same.
             tracing::debug!(%error, "the listener was not there to be stopped");
         }
+    }
+
+    /// Stops accepting, removes the socket's file, lets requests in flight finish within their limit, and closes the
+    /// connections. Returns when all are closed.
+    pub async fn stop(&self) {
+        let limit = self.shared.service.limits.finish;
+        self.stop_accepting().await;
         self.shared.stopping.send_replace(true);
         let mut open = self.shared.open.subscribe();
         // Connections keep to the limit themselves; twice the time is for one whose task hangs.

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Id;
 use crate::error::{ErrorKind, ErrorObject, WireError};
+use crate::raw;
 
 /// The most messages in one batch. A frame of 16 MiB could otherwise hold eight million, each with an answer.
 pub const BATCH_MAX: usize = 1024;
@@ -248,13 +249,13 @@ impl<'a> Fields<'a> {
             Some(Some(id)) => Some(id),
             Some(None) => return invalid(None, "id is neither a string nor a number nor null"),
         };
-        match self.jsonrpc.map(|raw| decode_string(raw.get())) {
+        match self.jsonrpc.map(|version| raw::string(version.get())) {
             Some(Some(version)) if version == "2.0" => {}
             None => return invalid(id, "member `jsonrpc` is missing; it must be \"2.0\""),
             Some(_) => return invalid(id, "member `jsonrpc` is not \"2.0\""),
         }
         if let Some(method) = self.method {
-            let Some(method) = decode_string(method.get()) else {
+            let Some(method) = raw::string(method.get()) else {
                 return invalid(id, "member `method` is not a string");
             };
             return match id {
@@ -279,20 +280,10 @@ fn invalid<'a>(id: Option<Id<'a>>, message: &str) -> Message<'a> {
     Message::Invalid { id, error: invalid_request(message) }
 }
 
-/// Returns the text of a JSON string, borrowed when nothing in it is escaped; `None` for other values and for strings
-/// that are no Unicode text.
-fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
-    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
-        return Some(Cow::Borrowed(inner));
-    }
-    serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
-}
-
-fn error_object(raw: &RawValue) -> ErrorObject {
-    serde_json::from_str(raw.get()).unwrap_or_else(|_| ErrorObject {
+fn error_object(error: &RawValue) -> ErrorObject {
+    serde_json::from_str(error.get()).unwrap_or_else(|_| ErrorObject {
         code: ErrorKind::Internal.code(),
         message: "the peer answered with an error that is no JSON-RPC error object".to_owned(),
-        data: Some(raw.to_owned()),
+        data: Some(error.to_owned()),
     })
 }

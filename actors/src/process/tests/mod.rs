@@ -1,0 +1,2 @@
+mod simulated;
+mod verify;

@@ -1,0 +1,16 @@
+//! The command line: what may be typed. What a command does lives in modules of its own.
+
+mod completions;
+mod definition;
+
+#[cfg(test)]
+mod tests;
+
+pub use clap::Parser;
+
+pub use completions::completion_script;
+pub use definition::{
+    AcpArguments, AgentAddArguments, AgentCommand, Cli, Command, CompletionsArguments, GlobalArguments,
+    LeaseExecArguments, RpcArguments, RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments,
+    SessionListArguments, SessionNewArguments, SessionShowArguments,
+};
