@@ -1,5 +1,7 @@
 //! Who keeps it: the supervision kit (`address`, `reply`, `surface`, `supervisor`), the ports, and one folder a surface.
 
+pub mod acp;
+pub mod acp_sessions;
 pub mod address;
 pub mod channel;
 pub mod config;
@@ -15,6 +17,8 @@ pub mod root;
 pub mod router;
 pub mod sessions;
 pub mod stats;
+pub mod store;
 pub mod supervisor;
 pub mod surface;
+pub mod time;
 pub mod tree;

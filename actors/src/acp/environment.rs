@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use holdfast_protocol::acp::permission::PermissionPolicy;
 use holdfast_protocol::error::WireError;
 use holdfast_protocol::ids::{AgentAlias, InstanceId};
+use holdfast_stores::kit::CursorKey;
 use serde_json::value::RawValue;
 
 use crate::acp::launcher::AgentLauncher;
@@ -19,6 +20,8 @@ use crate::supervisor::DynamicSupervisor;
 pub struct AgentSettings {
     /// Program and arguments.
     pub argv: Vec<String>,
+    /// Tells one way of launching the agent from another; see `AgentConfig::launch_hash`.
+    pub launch_hash: String,
     /// Added to the daemon's environment.
     pub env: BTreeMap<String, String>,
     /// What to do with permission requests.
@@ -40,28 +43,30 @@ pub enum Unattended {
     Wait,
 }
 
-/// Knows the agents: their settings, and what they said of themselves last time.
+/// Knows the install and its agents: their settings, and what they said of themselves last time.
 pub trait AgentCatalog: Send + Sync + 'static {
+    /// Returns this install's id.
+    ///
+    /// # Errors
+    /// When its store can't be read.
+    fn instance_id(&self) -> BoxFuture<'_, Result<InstanceId, WireError>>;
+
     /// Returns an agent's settings.
     ///
     /// # Errors
     /// `NotFound` when the configuration names no such agent.
-    fn settings(&self, alias: &AgentAlias) -> BoxFuture<'_, Result<AgentSettings, WireError>>;
+    fn settings<'a>(&'a self, alias: &'a AgentAlias) -> BoxFuture<'a, Result<AgentSettings, WireError>>;
 
     /// Returns the agent's last answer to `initialize` with these settings, if it is known.
-    fn initialize_result(
-        &self,
-        alias: &AgentAlias,
-        settings: &AgentSettings,
-    ) -> BoxFuture<'_, Option<Box<RawValue>>>;
+    fn initialize_result<'a>(&'a self, settings: &'a AgentSettings) -> BoxFuture<'a, Option<Box<RawValue>>>;
 
     /// Keeps the agent's answer to `initialize`. A failure to keep it only costs a cold start.
-    fn keep_initialize_result(
-        &self,
-        alias: &AgentAlias,
-        settings: &AgentSettings,
-        result: &RawValue,
-    ) -> BoxFuture<'_, ()>;
+    fn keep_initialize_result<'a>(
+        &'a self,
+        alias: &'a AgentAlias,
+        settings: &'a AgentSettings,
+        result: &'a RawValue,
+    ) -> BoxFuture<'a, ()>;
 }
 
 /// What every session in flight shares. Handles and addresses only, so it outlives a reload.
@@ -77,8 +82,8 @@ pub struct Environment {
     pub adapters: DynamicSupervisor,
     /// Time and ids.
     pub ports: Ports,
-    /// This install.
-    pub instance_id: InstanceId,
+    /// Signs the cursors of listings.
+    pub cursors: CursorKey,
     /// This run of the daemon; turns of other runs are not running.
     pub boot_id: String,
     /// The program's version, told to agents and clients.

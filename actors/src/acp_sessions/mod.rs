@@ -14,7 +14,7 @@ use holdfast_stores::acp_sessions::AcpSessionsStore;
 use holdfast_stores::kit::OpenContext;
 
 use crate::address::Down;
-use crate::store::{check_in_background, damage, down};
+use crate::store::{check_in_background, down, unusable};
 use crate::surface::{Context, Fault, Surface};
 
 pub use error::AcpSessionsError;
@@ -44,7 +44,7 @@ impl Surface for AcpSessionsSurface {
         let now_ms = context.ports.clock.now_ms();
         let open = OpenContext { app_version: self.app_version, now_ms };
         let (mut store, opened) = AcpSessionsStore::open(&self.data_dir, open).await.map_err(|error| down(&error))?;
-        let recovered = store.interrupted_settle(&self.boot_id, now_ms).await.map_err(|error| damage(&error))?;
+        let recovered = store.interrupted_settle(&self.boot_id, now_ms).await.map_err(|error| unusable(&error))?;
         if recovered.turns > 0 {
             tracing::warn!(turns = recovered.turns, "turns that an earlier run left unfinished are interrupted");
         }

@@ -8,7 +8,7 @@ use holdfast_stores::kit::{OpenError, Readers, StoreError};
 
 use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
 use crate::reply::Reply;
-use crate::store::{checked, down};
+use crate::store::{down, judge_check};
 use crate::surface::{Context, Fault};
 
 /// One commit holds at most this many sessions' changes; more wait for the next.
@@ -75,7 +75,7 @@ impl AcpSessionsState {
     }
 
     pub(super) fn checked(&self, problems: Result<Vec<String>, StoreError>) -> Result<(), Fault> {
-        checked(holdfast_stores::acp_sessions::ROLE, problems)
+        judge_check(holdfast_stores::acp_sessions::ROLE, problems)
     }
 
     pub(super) async fn close(self) {

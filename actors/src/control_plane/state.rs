@@ -89,7 +89,7 @@ impl ControlPlaneState {
                 Some(problem) => Err(Fault::Down(Down {
                     kind: ErrorKind::Damaged,
                     reason: format!("control_plane.db is damaged: {problem}"),
-                    remedy: "run `holdfast doctor`; it keeps the damaged file and can restore a backup".to_owned(),
+                    remedy: StoreError::DAMAGED_REMEDY.to_owned(),
                 })),
             },
             Err(error) => {

@@ -106,6 +106,6 @@ pub(super) fn damaged(problem: &str) -> Down {
     Down {
         kind: ErrorKind::Damaged,
         reason: format!("the sessions' file is damaged: {problem}"),
-        remedy: "run `holdfast doctor`; it keeps the damaged file and can restore a backup".to_owned(),
+        remedy: StoreError::DAMAGED_REMEDY.to_owned(),
     }
 }

@@ -309,7 +309,7 @@ async fn a_file_damaged_while_stopped_is_an_error_and_never_an_empty_list() {
     assert!(down.reason.contains("sessions.db"), "{}", down.reason);
     let error = WireError::from(rig.handle.list(ListParams::default()).await.unwrap_err());
     assert_eq!(error.kind, ErrorKind::Damaged);
-    assert!(error.remedy.unwrap().contains("holdfast doctor"));
+    assert!(error.remedy.unwrap().contains("kept as it is"));
     rig.supervisor.stop().await;
     assert_eq!(std::fs::read(directory.path().join("sessions/sessions.db")).unwrap(), bytes);
 }
@@ -321,7 +321,7 @@ async fn damage_after_an_unclean_stop_turns_the_surface_down_by_itself() {
     let rig = Rig::start(directory.path()).await;
     let down = rig.down().await;
     assert_eq!(down.kind, ErrorKind::Damaged);
-    assert!(down.remedy.unwrap().contains("holdfast doctor"));
+    assert!(down.remedy.unwrap().contains("kept as it is"));
     rig.supervisor.stop().await;
 }
 

@@ -157,6 +157,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What a person can do about a damaged file, which is always left as it is.
+    pub const DAMAGED_REMEDY: &str = "the damaged file is kept as it is: put a good copy in its place, or move it and its \
+         marker away to start with an empty store; then run `holdfast reload`";
+
     /// Tells a driver error apart by SQLite's extended result code.
     ///
     /// Source: sqlite.org/rescode.html. `SQLITE_IOERR_SHMSIZE` means, by that page, that the volume is out of space.
@@ -227,7 +231,7 @@ impl StoreError {
                 Some("make the data directory writable for the daemon's user, then run `holdfast reload`")
             }
             Self::Damaged { .. } | Self::Row { .. } => {
-                Some("run `holdfast doctor`; it keeps the damaged file and can restore a backup")
+                Some(Self::DAMAGED_REMEDY)
             }
             Self::OutcomeUnknown { .. } => {
                 Some("check the disk, then repeat the request with the same idempotency key")
@@ -401,7 +405,7 @@ impl OpenError {
     pub fn remedy(&self) -> String {
         match self {
             Self::Damaged { .. } => {
-                "run `holdfast doctor`; it keeps the damaged file and can restore a backup".to_owned()
+                StoreError::DAMAGED_REMEDY.to_owned()
             }
             Self::MissingButExpected { marker, .. } => format!(
                 "restore the file from a backup, or remove `{}` to start with an empty store; then run `holdfast reload`",
@@ -427,9 +431,9 @@ impl OpenError {
             },
             Self::Store { source, .. } => source
                 .remedy()
-                .map_or_else(|| "run `holdfast doctor`; the log holds the cause".to_owned(), str::to_owned),
+                .map_or_else(|| "the log holds the cause; then run `holdfast reload`".to_owned(), str::to_owned),
             Self::Migration { .. } => {
-                "run `holdfast doctor`; the file is as it was, the log holds the cause".to_owned()
+                "the file is as it was and the log holds the cause".to_owned()
             }
         }
     }

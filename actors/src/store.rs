@@ -1,0 +1,62 @@
+//! What every surface that owns a store does alike: say why it is down, and check its file after an unclean stop.
+
+use std::error::Error;
+
+use holdfast_protocol::error::ErrorKind;
+use holdfast_stores::kit::{OpenError, Readers, StoreError};
+use tracing::Instrument;
+
+use crate::address::Down;
+use crate::surface::Fault;
+
+/// Returns why a surface is down when its store can't be opened.
+pub fn down(error: &OpenError) -> Down {
+    Down { kind: error.kind(), reason: chain(error), remedy: error.remedy() }
+}
+
+/// Returns why a surface is down when its store was opened and can't be used.
+pub fn unusable(error: &StoreError) -> Down {
+    let remedy = error.remedy().unwrap_or("see the log for the cause, then `holdfast reload`");
+    Down { kind: error.kind(), reason: chain(error), remedy: remedy.to_owned() }
+}
+
+/// Returns an error and its causes as one text.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Checks a store's whole file beside its owner's work and reports what is wrong with it.
+pub fn check_in_background(
+    readers: Readers,
+    report: impl FnOnce(Result<Vec<String>, StoreError>) + Send + 'static,
+) {
+    tokio::spawn(async move { report(readers.quick_check().await) }.in_current_span());
+}
+
+/// Judges a check: damage downs the surface.
+///
+/// # Errors
+/// [`Fault::Down`] when the file is damaged.
+pub fn judge_check(store: &'static str, problems: Result<Vec<String>, StoreError>) -> Result<(), Fault> {
+    match problems {
+        Ok(problems) => match problems.into_iter().next() {
+            None => Ok(()),
+            Some(problem) => Err(Fault::Down(Down {
+                kind: ErrorKind::Damaged,
+                reason: format!("the file of store `{store}` is damaged: {problem}"),
+                remedy: StoreError::DAMAGED_REMEDY.to_owned(),
+            })),
+        },
+        Err(error) => {
+            tracing::warn!(store, error = %chain(&error), "the file could not be checked after an unclean stop");
+            Ok(())
+        }
+    }
+}
