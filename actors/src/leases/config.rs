@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The longest grace period: past an hour nobody waits for an adapter any more.
 const KILL_GRACE_MS_MAX: u32 = 3_600_000;
+/// The same as a duration.
+pub(super) const KILL_GRACE_MAX: Duration = Duration::from_secs(3_600);
 
 /// How long adapters may take to end, and how many may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
