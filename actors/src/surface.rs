@@ -125,6 +125,19 @@ pub(crate) struct Runner<S: Surface> {
     pub(crate) ports: Ports,
     pub(crate) stats: Arc<SurfaceStats>,
     pub(crate) address: Address<S::Message>,
+    /// The span the surface was declared in: it says whose the events are when nobody's request is being handled.
+    pub(crate) declared_in: tracing::Span,
+}
+
+impl<S: Surface> Runner<S> {
+    fn span(&self) -> tracing::Span {
+        match tracing::Span::current().is_none() {
+            true => {
+                tracing::info_span!(parent: &self.declared_in, "surface", surface = self.name, generation = self.generation)
+            }
+            false => tracing::info_span!("surface", surface = self.name, generation = self.generation),
+        }
+    }
 }
 
 /// The context and, until it stops, the state of an incarnation.
@@ -176,7 +189,7 @@ impl<S: Surface> Actor for Runner<S> {
             myself,
         };
         self.stats.started(self.generation);
-        let span = tracing::info_span!("surface", surface = self.name, generation = self.generation);
+        let span = self.span();
         match self.surface.start(&context).instrument(span).await {
             Ok(state) => Ok(Running { context, state: Some(state) }),
             Err(down) => Err(Box::new(FaultError(Fault::Down(down)))),
@@ -190,7 +203,7 @@ impl<S: Surface> Actor for Runner<S> {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         let Some(state) = running.state.as_mut() else { return Ok(()) };
-        let span = tracing::info_span!("surface", surface = self.name, generation = self.generation);
+        let span = self.span();
         let outcome = self.surface.handle(&running.context, envelope.message, state).instrument(span).await;
         self.stats.message_handled();
         outcome.map_err(|fault| Box::new(FaultError(fault)) as ActorProcessingErr)
@@ -202,7 +215,7 @@ impl<S: Surface> Actor for Runner<S> {
         running: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(state) = running.state.take() {
-            let span = tracing::info_span!("surface", surface = self.name, generation = self.generation);
+            let span = self.span();
             self.surface.stop(&running.context, state).instrument(span).await;
         }
         Ok(())

@@ -83,6 +83,7 @@ pub struct SurfaceChild<S: Surface> {
     stats: Arc<SurfaceStats>,
     cell: watch::Sender<Lifecycle<S::Message>>,
     address: Address<S::Message>,
+    declared_in: tracing::Span,
     actor: Option<ActorRef<Envelope<S::Message>>>,
 }
 
@@ -118,7 +119,7 @@ impl<M: Send + 'static> Slot<M> {
         self.address.clone()
     }
 
-    /// Puts the surface in its place.
+    /// Puts the surface in its place. Events of its own, as when it stops, are said inside the current span.
     pub fn fill<S: Surface<Message = M>>(self, ports: &Ports, surface: S) -> SurfaceChild<S> {
         SurfaceChild {
             name: self.name,
@@ -128,6 +129,7 @@ impl<M: Send + 'static> Slot<M> {
             stats: Arc::new(SurfaceStats::default()),
             cell: self.cell,
             address: self.address,
+            declared_in: tracing::Span::current(),
             actor: None,
         }
     }
@@ -147,6 +149,7 @@ impl<S: Surface> SurfaceChild<S> {
             ports: self.ports.clone(),
             stats: Arc::clone(&self.stats),
             address: self.address.clone(),
+            declared_in: self.declared_in.clone(),
         };
         let spawned = tokio::time::timeout(self.limits.start, Actor::spawn_linked(None, runner, (), supervisor)).await;
         match spawned {

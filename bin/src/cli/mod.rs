@@ -15,4 +15,4 @@ pub use definition::{
     RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
     SessionNewArguments, SessionShowArguments,
 };
-pub use reference::{exit_codes_page, reference_page};
+pub use reference::{errors_page, exit_codes_page, reference_page};

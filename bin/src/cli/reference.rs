@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::CommandFactory;
+use holdfast_protocol::error::ErrorKind;
 
 use super::definition::Cli;
 use crate::render::Exit;
@@ -38,6 +39,29 @@ pub fn exit_codes_page() -> String {
          the turn was cancelled, 1 when it failed.\nA reader that closes the pipe (`| head`) ends a command with 0 and \
          without a word.\n",
     );
+    page
+}
+
+/// Returns `docs/src/reference/errors.md`: each kind with its meaning, from the schema that the wire uses.
+pub fn errors_page() -> String {
+    let mut page = String::from(
+        "# Errors\n\n<!-- Made from protocol/src/error.rs; `just docs` writes it, a test compares it. -->\n\n\
+         An error of the socket is a JSON-RPC error object whose `data` is `{ kind, message, remedy?, retryable, path? }`. Kinds \
+         are stable; messages may improve. `retryable` means that the same request may succeed later without any change; after \
+         `timeout` and `interrupted`, whose outcome is unknown, repeat it with the same idempotency key.\n\n\
+         | kind | means | code | retryable | exit code |\n| --- | --- | ---: | --- | ---: |\n",
+    );
+    let schema = schemars::schema_for!(ErrorKind).to_value();
+    for variant in schema["oneOf"].as_array().into_iter().flatten() {
+        let Ok(kind) = serde_json::from_value::<ErrorKind>(variant["const"].clone()) else { continue };
+        let meaning = variant["description"].as_str().unwrap_or_default().trim_end_matches('.');
+        let retryable = if kind.retryable() { "yes" } else { "no" };
+        let exit = Exit::of_kind(kind).code();
+        push_line(
+            &mut page,
+            format_args!("| `{}` | {meaning} | {} | {retryable} | {exit} |", kind.name(), kind.code()),
+        );
+    }
     page
 }
 

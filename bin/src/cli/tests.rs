@@ -63,6 +63,16 @@ fn the_page_of_exit_codes_is_what_the_program_uses() {
 }
 
 #[test]
+fn the_page_of_errors_lists_every_kind_with_its_meaning() {
+    let page = errors_page();
+    assert!(
+        page.contains("| `auth_required` | The agent wants the user to sign in first | -32000 | no | 4 |"),
+        "{page}"
+    );
+    assert_page("errors.md", &page);
+}
+
+#[test]
 fn every_example_in_help_can_be_typed() {
     for (path, command) in all_commands() {
         let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();

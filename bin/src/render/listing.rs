@@ -45,6 +45,7 @@ enum ColumnKind {
     Text,
     Whole,
     Number,
+    Note,
 }
 
 impl Column {
@@ -56,6 +57,11 @@ impl Column {
     /// A column that is never cut: ids, names to copy, states, instants.
     pub const fn whole(title: &'static str) -> Self {
         Self { title, kind: ColumnKind::Whole }
+    }
+
+    /// A column of free text that tables leave out where no row has any.
+    pub const fn note(title: &'static str) -> Self {
+        Self { title, kind: ColumnKind::Note }
     }
 
     /// A column of numbers, aligned to the right and never cut.
@@ -109,25 +115,38 @@ impl Listing {
 
     /// Returns columns and cells as a table shows them.
     pub(super) fn to_table(&self, human: &Human<'_>) -> (Vec<TableColumn>, Vec<Vec<TableCell>>) {
-        let columns = self
+        let noted = |index: usize| self.rows.iter().any(|row| !matches!(row.get(index), None | Some(Cell::Missing)));
+        let shown: Vec<(usize, &Column)> = self
             .columns
             .iter()
-            .map(|column| TableColumn {
+            .enumerate()
+            .filter(|(index, column)| column.kind != ColumnKind::Note || noted(*index))
+            .collect();
+        let columns = shown
+            .iter()
+            .map(|(_, column)| TableColumn {
                 title: column.title,
                 right: column.kind == ColumnKind::Number,
-                shrinks: column.kind == ColumnKind::Text,
+                shrinks: matches!(column.kind, ColumnKind::Text | ColumnKind::Note),
             })
             .collect();
+        let cell = |row: &[Cell], (index, column): &(usize, &Column)| match row.get(*index) {
+            None | Some(Cell::Missing) if column.kind == ColumnKind::Note => {
+                TableCell { text: String::new(), tone: Tone::Plain }
+            }
+            None => human.cell(&Cell::Missing),
+            Some(cell) => human.cell(cell),
+        };
         let mut rows: Vec<Vec<TableCell>> =
-            self.rows.iter().map(|row| row.iter().map(|cell| human.cell(cell)).collect()).collect();
-        for index in 0..self.columns.len() {
-            self.shorten_column(index, &mut rows);
+            self.rows.iter().map(|row| shown.iter().map(|place| cell(row, place)).collect()).collect();
+        for (place, (index, _)) in shown.iter().enumerate() {
+            self.shorten_column(*index, place, &mut rows);
         }
         (columns, rows)
     }
 
-    /// Replaces the ids of one column by their short forms.
-    fn shorten_column(&self, index: usize, rows: &mut [Vec<TableCell>]) {
+    /// Replaces the ids of the column `index`, shown at `place`, by their short forms.
+    fn shorten_column(&self, index: usize, place: usize, rows: &mut [Vec<TableCell>]) {
         let (places, ids): (Vec<usize>, Vec<&str>) = self
             .rows
             .iter()
@@ -138,7 +157,7 @@ impl Listing {
             })
             .unzip();
         for (row, short) in places.into_iter().zip(shorten(&ids)) {
-            if let Some(cell) = rows.get_mut(row).and_then(|cells| cells.get_mut(index)) {
+            if let Some(cell) = rows.get_mut(row).and_then(|cells| cells.get_mut(place)) {
                 cell.text = short;
             }
         }
@@ -167,7 +186,8 @@ pub(super) struct Human<'a> {
 }
 
 impl Human<'_> {
-    fn cell(&self, cell: &Cell) -> TableCell {
+    /// Returns a cell as people read it.
+    pub(super) fn cell(&self, cell: &Cell) -> TableCell {
         let (text, tone) = match cell {
             Cell::Missing => ("–".to_owned(), Tone::Dim),
             Cell::Text(text) | Cell::Id(text) => (text.clone(), Tone::Plain),
@@ -184,7 +204,7 @@ impl Human<'_> {
 }
 
 /// Returns a cell exactly, for programs.
-fn exact(cell: &Cell) -> String {
+pub(super) fn exact(cell: &Cell) -> String {
     match cell {
         Cell::Missing => String::new(),
         Cell::Text(text) | Cell::Id(text) | Cell::State(text, _) => {

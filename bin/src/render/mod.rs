@@ -15,6 +15,8 @@ mod text;
 mod time;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 pub use exit::Exit;

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::exit::Exit;
 use super::failure::{Failure, Fault};
-use super::listing::{Human, Listing};
+use super::listing::{Cell, Human, Listing, exact};
 use super::style::{ColorChoice, Tone};
 use super::table::layout;
-use super::text::{clean, clean_lines};
+use super::text::{clean, clean_lines, display_width, push_padded};
 use super::time;
 
 /// How an answer is written.
@@ -149,6 +149,36 @@ impl Renderer {
                 }
             }
             Format::Tsv => self.write(listing.to_tsv().as_bytes())?,
+        }
+        self.flush()
+    }
+
+    /// Writes what is known of one thing: a line a fact for people (unknown ones left out), the whole record for programs.
+    ///
+    /// # Errors
+    /// [`Failure`] when the record is no JSON or standard output can't be written.
+    pub fn record(&mut self, facts: &[(&str, Cell)], record: &impl Serialize) -> Result<(), Failure> {
+        match self.format {
+            Format::Json | Format::Jsonl => return self.value(record),
+            Format::Tsv => {
+                for (label, cell) in facts {
+                    self.write(format!("{label}\t{}\n", exact(cell)).as_bytes())?;
+                }
+            }
+            Format::Table => {
+                let human = Human { now_ms: self.surroundings.now_ms, zone: &self.surroundings.zone };
+                let width = facts.iter().map(|(label, _)| display_width(label)).max().unwrap_or(0);
+                let mut text = String::new();
+                for (label, cell) in facts.iter().filter(|(_, cell)| !matches!(cell, Cell::Missing)) {
+                    let shown = human.cell(cell);
+                    let mut padded = String::new();
+                    push_padded(&mut padded, label, width + 2, false);
+                    Tone::Dim.push(&mut text, &padded, self.out_colours);
+                    shown.tone.push(&mut text, &clean(&shown.text), self.out_colours);
+                    text.push('\n');
+                }
+                self.write(text.as_bytes())?;
+            }
         }
         self.flush()
     }

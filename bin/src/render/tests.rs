@@ -1,58 +1,12 @@
 //! Snapshots of what people and programs read: standard output and standard error together.
 
-use std::io::{self, Write};
 use std::sync::mpsc;
 
 use holdfast_protocol::error::{ErrorKind, WireError};
-use jiff::tz::TimeZone;
 use serde_json::json;
 
+use super::testing::{Sink, shown, surroundings};
 use super::*;
-
-/// A sink that hands over what was written through a channel.
-struct Sink(mpsc::Sender<Vec<u8>>);
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What a reader sits at.
-fn surroundings(width: Option<usize>) -> Surroundings {
-    Surroundings {
-        stdout_is_terminal: width.is_some(),
-        stderr_is_terminal: width.is_some(),
-        width,
-        plain: false,
-        now_ms: 1_796_068_800_000, // 2026-11-30T20:00:00Z
-        zone: TimeZone::fixed(jiff::tz::offset(1)),
-    }
-}
-
-/// Runs `command` and returns both streams and the exit code, as a shell session would show them.
-fn shown(
-    format: Format,
-    colour: ColorChoice,
-    surroundings: Surroundings,
-    command: impl FnOnce(&mut Renderer) -> Result<(), Failure>,
-) -> String {
-    let (out, out_read) = mpsc::channel();
-    let (err, err_read) = mpsc::channel();
-    let mut renderer = Renderer::new(Box::new(Sink(out)), Box::new(Sink(err)), format, colour, surroundings);
-    let exit = match command(&mut renderer) {
-        Ok(()) => Exit::Ok,
-        Err(failure) => renderer.failure(&failure),
-    };
-    drop(renderer);
-    let text = |read: mpsc::Receiver<Vec<u8>>| String::from_utf8(read.iter().flatten().collect()).unwrap();
-    format!("{}--- stderr\n{}--- exit {}\n", text(out_read), text(err_read), exit.code())
-}
 
 const COLUMNS: &[Column] = &[
     Column::whole("session"),
@@ -92,7 +46,9 @@ fn listing() -> Listing {
 #[test]
 fn a_table_is_short_and_local() {
     assert_eq!(
-        shown(Format::Table, ColorChoice::Auto, surroundings(None), |renderer| renderer.listing(&listing())),
+        shown(Format::Table, ColorChoice::Auto, surroundings(None), |renderer| renderer
+            .listing(&listing())
+            .map(|()| Exit::Ok)),
         "\
 session    title               turns  updated            size  state
 0199a4…71  fix the flaky test     15  2 min ago        4.1 KB  idle
@@ -106,7 +62,9 @@ session    title               turns  updated            size  state
 #[test]
 fn programs_get_everything_exactly() {
     assert_eq!(
-        shown(Format::Tsv, ColorChoice::Always, surroundings(None), |renderer| renderer.listing(&listing())),
+        shown(Format::Tsv, ColorChoice::Always, surroundings(None), |renderer| renderer
+            .listing(&listing())
+            .map(|()| Exit::Ok)),
         "\
 session\ttitle\tturns\tupdated\tsize\tstate
 0199a471-0000-7000-8000-000000000071\tfix the\\tflaky test\t15\t2026-11-30T19:58:00Z\t4096\tidle
@@ -116,7 +74,9 @@ session\ttitle\tturns\tupdated\tsize\tstate
 "
     );
     assert_eq!(
-        shown(Format::Jsonl, ColorChoice::Auto, surroundings(None), |renderer| renderer.listing(&listing())),
+        shown(Format::Jsonl, ColorChoice::Auto, surroundings(None), |renderer| renderer
+            .listing(&listing())
+            .map(|()| Exit::Ok)),
         "\
 {\"session_id\":\"0199a471-0000-7000-8000-000000000071\",\"turns\":15}
 {\"session_id\":\"0199a3c2-0000-7000-8000-0000000000c2\",\"turns\":2}
@@ -124,7 +84,9 @@ session\ttitle\tturns\tupdated\tsize\tstate
 --- exit 0
 "
     );
-    let json = shown(Format::Json, ColorChoice::Auto, surroundings(None), |renderer| renderer.listing(&listing()));
+    let json = shown(Format::Json, ColorChoice::Auto, surroundings(None), |renderer| {
+        renderer.listing(&listing()).map(|()| Exit::Ok)
+    });
     let document: serde_json::Value = serde_json::from_str(json.split("--- stderr").next().unwrap()).unwrap();
     assert_eq!(document[1]["turns"], 2);
 }
@@ -133,11 +95,15 @@ session\ttitle\tturns\tupdated\tsize\tstate
 fn an_empty_listing_is_an_answer_for_programs_and_a_note_for_people() {
     let empty = || Listing::new(COLUMNS, "no sessions yet");
     assert_eq!(
-        shown(Format::Table, ColorChoice::Auto, surroundings(None), |renderer| renderer.listing(&empty())),
+        shown(Format::Table, ColorChoice::Auto, surroundings(None), |renderer| renderer
+            .listing(&empty())
+            .map(|()| Exit::Ok)),
         "--- stderr\nno sessions yet\n--- exit 0\n"
     );
     assert_eq!(
-        shown(Format::Json, ColorChoice::Auto, surroundings(None), |renderer| renderer.listing(&empty())),
+        shown(Format::Json, ColorChoice::Auto, surroundings(None), |renderer| renderer
+            .listing(&empty())
+            .map(|()| Exit::Ok)),
         "[]\n--- stderr\n--- exit 0\n"
     );
 }
@@ -145,7 +111,9 @@ fn an_empty_listing_is_an_answer_for_programs_and_a_note_for_people() {
 #[test]
 fn colours_follow_the_terminal_the_environment_and_the_choice() {
     let line = |colour, surroundings| {
-        shown(Format::Table, colour, surroundings, |renderer| renderer.toned_line(&[("up", Tone::Good)]))
+        shown(Format::Table, colour, surroundings, |renderer| {
+            renderer.toned_line(&[("up", Tone::Good)]).map(|()| Exit::Ok)
+        })
     };
     let coloured = "\u{1b}[32mup\u{1b}[0m\n--- stderr\n--- exit 0\n";
     let plain = "up\n--- stderr\n--- exit 0\n";
@@ -191,4 +159,25 @@ fn a_closed_pipe_ends_a_command_without_a_word() {
     assert_eq!(renderer.failure(&failure), Exit::Ok);
     drop(renderer);
     assert_eq!(err_read.iter().count(), 0);
+}
+
+#[test]
+fn a_record_is_facts_for_people_and_whole_for_programs() {
+    let facts = [
+        ("session", Cell::Text("0199a3c2".to_owned())),
+        ("title", Cell::Missing),
+        ("updated", Cell::At(1_796_068_680_000)),
+    ];
+    let record = json!({ "session_id": "0199a3c2" });
+    let show = |format| {
+        shown(format, ColorChoice::Auto, surroundings(None), |renderer| {
+            renderer.record(&facts, &record).map(|()| Exit::Ok)
+        })
+    };
+    assert_eq!(show(Format::Table), "session  0199a3c2\nupdated  2 min ago\n--- stderr\n--- exit 0\n");
+    assert_eq!(show(Format::Jsonl), "{\"session_id\":\"0199a3c2\"}\n--- stderr\n--- exit 0\n");
+    assert_eq!(
+        show(Format::Tsv),
+        "session\t0199a3c2\ntitle\t\nupdated\t2026-11-30T19:58:00Z\n--- stderr\n--- exit 0\n"
+    );
 }

@@ -1,0 +1,154 @@
+//! The tree of a Holdfast daemon: which surfaces there are, in what order they start, and how they hold each other.
+
+use std::sync::Arc;
+
+use holdfast_protocol::error::WireError;
+use holdfast_protocol::health::{HealthWarning, ListenerHealth};
+use holdfast_stores::config::{
+    AgentsConfig, ConfigError, ConfigSection, ConfigSnapshot, ConfigSource, DuplicateSection, PermissionsConfig,
+    SectionDescriptor, SectionRegistry,
+};
+use holdfast_stores::install_root::InstallRoot;
+
+use crate::address::Address;
+use crate::health::{HealthMessage, HealthProbe, HealthSurface, Observations, ServingPhase};
+use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
+use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
+use crate::supervisor::{Child, Limits, Slot};
+
+/// How long the Log may take to apply a changed section.
+const CONFIGURE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Returns the sections of `config.toml` that the surfaces own. A program adds those of its listeners.
+pub fn config_sections() -> Vec<SectionDescriptor> {
+    vec![
+        SectionDescriptor::of::<AgentsConfig>(),
+        SectionDescriptor::of::<PermissionsConfig>(),
+        SectionDescriptor::of::<LogsConfig>(),
+    ]
+}
+
+/// Returns the registry of [`config_sections`] and `more`.
+///
+/// # Errors
+/// When two have the same name.
+pub fn config_registry(
+    more: impl IntoIterator<Item = SectionDescriptor>,
+) -> Result<Arc<SectionRegistry>, DuplicateSection> {
+    SectionRegistry::new(config_sections().into_iter().chain(more)).map(Arc::new)
+}
+
+/// The tree of one install root.
+pub struct HoldfastTree {
+    /// The install root, prepared.
+    pub root: InstallRoot,
+    /// Where the configuration comes from.
+    pub source: ConfigSource,
+    /// The way of events to the Log.
+    pub router: LogRouter,
+    /// Which of the router's trees this is.
+    pub tree: TreeId,
+    /// The version of the program.
+    pub version: &'static str,
+    /// What health says for the life of the process.
+    pub warnings: Vec<HealthWarning>,
+}
+
+/// The typed handles of the surfaces.
+#[derive(Clone)]
+pub struct Handles {
+    /// The Log.
+    pub log: Address<LogMessage>,
+    /// Health.
+    pub health: Address<HealthMessage>,
+    /// Looks at the tree without asking any actor.
+    pub probe: HealthProbe,
+}
+
+impl TreeBuilder for HoldfastTree {
+    type Config = ConfigSnapshot;
+    type Handles = Handles;
+
+    async fn load(&self, purpose: LoadPurpose) -> Result<ConfigSnapshot, WireError> {
+        let source = self.source.clone();
+        let read = move || match purpose {
+            LoadPurpose::Start => source.load_for_start(),
+            LoadPurpose::Reload => source.load_for_reload(),
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(loaded) => loaded.map_err(|error: ConfigError| WireError::from(&error)),
+            // Only a panic: the task is never cancelled. It goes on here, to be seen where the load was asked for.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    fn revision(&self, config: &ConfigSnapshot) -> String {
+        config.revision().to_string()
+    }
+
+    fn build(&self, context: &BuildContext<ConfigSnapshot>) -> Built<Handles> {
+        let logs = section_or_default::<LogsConfig>(&context.config.borrow());
+        let log_slot = Slot::new("log", Limits::default());
+        let health_slot = Slot::new("health", Limits::default());
+        let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
+            let control = context.control.clone();
+            move || observations(&control)
+        });
+        let handles = Handles { log: log_slot.address(), health: health_slot.address(), probe: probe.clone() };
+
+        let log = LogSurface::new(self.root.state_dir(), self.router.clone(), self.tree, logs);
+        let log: Vec<Box<dyn Child>> = vec![Box::new(log_slot.fill(&context.ports, log))];
+        let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
+        let tree: Vec<Box<dyn Child>> = vec![Box::new(health)];
+        Built { log, tree, live: Vec::new(), handles }
+    }
+
+    async fn configure_upper(&self, handles: &Handles, config: &ConfigSnapshot) {
+        let config = section_or_default::<LogsConfig>(config);
+        let applied = handles.log.call(CONFIGURE_LIMIT, |reply| LogMessage::Configure { config, reply }).await;
+        let problem = match applied {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(%problem, "the log keeps its former configuration");
+    }
+}
+
+/// Returns a section for a surface that must run whatever the file says. The snapshot keeps what is wrong with it, for
+/// status and the doctor.
+fn section_or_default<T: ConfigSection>(config: &ConfigSnapshot) -> T {
+    config.section::<T>().unwrap_or_else(|error| {
+        tracing::warn!(%error, section = T::NAME, "the section can't be used; its defaults apply");
+        T::default()
+    })
+}
+
+fn observations(control: &RootControl) -> Observations {
+    let view = control.view();
+    let phase = match view.phase {
+        Phase::Starting => ServingPhase::Starting,
+        Phase::Running | Phase::Reloading => ServingPhase::Serving,
+        Phase::Stopping | Phase::Stopped => ServingPhase::Stopping,
+    };
+    Observations {
+        phase,
+        generation: view.generation,
+        surfaces: view.surfaces,
+        listeners: view.listeners.into_iter().map(listener_health).collect(),
+    }
+}
+
+fn listener_health(status: ListenerStatus) -> ListenerHealth {
+    let state = match (&status.failed, &status.address) {
+        (Some(_), _) => "failed",
+        (None, Some(_)) => "listening",
+        (None, None) => "off",
+    };
+    ListenerHealth {
+        name: status.name.to_owned(),
+        state: state.to_owned(),
+        address: status.address,
+        reason: status.failed,
+    }
+}

@@ -1,0 +1,74 @@
+//! What the commands do that only talk to a running daemon: blocking, without a runtime, and quick.
+//!
+//! A command asks over the socket, hands what it got to the renderer, and returns the exit code. It opens no store.
+
+mod agent;
+mod connection;
+mod daemon;
+mod rpc;
+mod session;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use holdfast_stores::install_root::InstallRoot;
+
+pub use connection::{Connection, connect};
+
+use crate::cli::{AgentCommand, Command, GlobalArguments, SessionCommand, completion_script};
+use crate::render::{Exit, Failure, Renderer};
+
+/// Where a command works.
+#[derive(Debug)]
+pub struct Place {
+    /// The install root.
+    pub root: InstallRoot,
+    /// The user's home directory, for showing paths below it with `~`.
+    pub home: Option<PathBuf>,
+}
+
+impl Place {
+    /// Finds the root from `--root` and the environment.
+    ///
+    /// # Errors
+    /// A usage failure when there is no root to be had.
+    pub fn find(global: &GlobalArguments) -> Result<Self, Failure> {
+        let home = std::env::home_dir();
+        let environment = std::env::var_os("HOLDFAST_ROOT");
+        let root = InstallRoot::resolve(global.root.as_deref(), environment.as_deref(), home.as_deref())
+            .map_err(|error| Failure::caused(Exit::of_kind(error.kind()), &error).hint(error.remedy()))?;
+        Ok(Self { root, home })
+    }
+
+    /// Returns the root as people write it.
+    pub fn shown(&self) -> String {
+        self.root.shown(self.home.as_deref())
+    }
+}
+
+/// Runs `command` if it is one that only talks to a running daemon, or to nobody; else returns nothing.
+pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<Result<Exit, Failure>> {
+    Some(match command {
+        Command::Status => status::status(place, renderer),
+        Command::Reload => daemon::reload(place, renderer),
+        Command::Stop => daemon::stop(place, renderer),
+        Command::Rpc(arguments) => rpc::rpc(arguments, place, renderer),
+        Command::Session(SessionCommand::List(arguments)) => session::list(arguments, place, renderer),
+        Command::Session(SessionCommand::Show(arguments)) => session::show(arguments, place, renderer),
+        Command::Session(SessionCommand::New(arguments)) => session::new(arguments, place, renderer),
+        Command::Session(SessionCommand::Append(arguments)) => session::append(arguments, place, renderer),
+        Command::Session(SessionCommand::Events(arguments)) => session::events(arguments, place, renderer),
+        Command::Agent(AgentCommand::List) => agent::list(place, renderer),
+        Command::Completions(arguments) => renderer.verbatim(&completion_script(arguments.shell)).map(|()| Exit::Ok),
+        Command::Agent(AgentCommand::Detect { .. })
+        | Command::Init
+        | Command::Run(_)
+        | Command::Acp(_)
+        | Command::Daemon
+        | Command::LeaseExec(_)
+        | Command::DemoAgent => return None,
+    })
+}

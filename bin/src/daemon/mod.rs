@@ -1,0 +1,266 @@
+//! `holdfast daemon`: one process that owns one install root until it is told to stop.
+
+mod process;
+mod signals;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdfast_actors::log::LogRouter;
+use holdfast_actors::ports::Ports;
+use holdfast_actors::root::{Listener, Root, RootControl, RootError, RootHandle, RootSpec, SurfaceOutcome};
+use holdfast_actors::tree::{HoldfastTree, config_registry};
+use holdfast_stores::config::{ConfigSnapshot, ConfigSource, Overrides};
+use holdfast_stores::install_root::{InstallRoot, InstallRootError};
+use holdfast_stores::instance_lock::{InstanceLock, LockError};
+use holdfast_stores::log::LogLevel;
+use serde::Serialize;
+use tracing::Instrument;
+
+use self::signals::{Signals, Wish};
+use crate::cli::GlobalArguments;
+use crate::render::{Exit, Failure, Renderer};
+
+/// The version, as the lock file, status and the log say it.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Threads that run actors. Stores have threads of their own, so more would only wait for the same disk.
+const WORKER_THREADS: usize = 2;
+
+/// How long work on blocking threads may hold up the exit once the tree has ended.
+const LAST_WORK_LIMIT: Duration = Duration::from_secs(2);
+
+/// What the daemon says on standard output once it serves; one line with `--json`.
+#[derive(Debug, Serialize)]
+struct Ready<'a> {
+    ready: bool,
+    pid: u32,
+    version: &'a str,
+    root: &'a Path,
+    socket: PathBuf,
+    generation: u64,
+    listeners: Vec<ReadyListener>,
+    down: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReadyListener {
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
+}
+
+/// Finds the install root: `--root`, else `HOLDFAST_ROOT`, else `~/.holdfast`.
+///
+/// # Errors
+/// As [`InstallRoot::resolve`].
+pub fn install_root(global: &GlobalArguments) -> Result<InstallRoot, InstallRootError> {
+    InstallRoot::resolve(
+        global.root.as_deref(),
+        std::env::var_os("HOLDFAST_ROOT").as_deref(),
+        std::env::home_dir().as_deref(),
+    )
+}
+
+/// Runs the daemon until it has ended.
+///
+/// # Errors
+/// Why it did not start, or why it ended unasked.
+pub fn run(global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    process::keep_files_private();
+    let root = install_root(global).map_err(|error| root_failure(&error))?;
+    process::adopt_orphans()
+        .map_err(|error| Failure::new(Exit::Failed, format!("failed to become the adopter of orphans: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_name("holdfast")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("failed to start the runtime: {error}")))?;
+    let outcome = runtime.block_on(serve(root, stderr_level(global.verbose), renderer));
+    runtime.shutdown_timeout(LAST_WORK_LIMIT);
+    outcome
+}
+
+/// What also goes to standard error: the log file has the rest.
+fn stderr_level(verbose: u8) -> LogLevel {
+    match verbose {
+        0 => LogLevel::Warn,
+        1 => LogLevel::Info,
+        _ => LogLevel::Debug,
+    }
+}
+
+async fn serve(root: InstallRoot, stderr: LogLevel, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    let mut signals = Signals::install()
+        .map_err(|error| Failure::new(Exit::Failed, format!("failed to take over the signals: {error}")))?;
+    let ports = Ports::system();
+    let prepared = root.prepare().map_err(|error| root_failure(&error))?;
+    let lock =
+        InstanceLock::acquire(&root, ports.clock.now_ms(), VERSION).map_err(|error| lock_failure(&error, &root))?;
+    let router = LogRouter::install(Some(stderr));
+    for (path, mode) in &prepared.loose {
+        tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "others can enter this directory");
+    }
+    let started = start(&root, lock, ports, router);
+    let running = tokio::select! {
+        started = started => started?,
+        // Nothing is served yet and what was written is whole at any moment, so there is nothing to wait for.
+        () = told_to_stop(&mut signals) => return Ok(Exit::Ok),
+    };
+    announce(&running, &root, renderer);
+    let outcome = attend(&running, &mut signals).await;
+    if let Err(failed) = &outcome {
+        tracing::error!(%failed, "the daemon ends");
+    }
+    outcome.map(|()| Exit::Ok).map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
+}
+
+/// Starts the tree and its listeners.
+async fn start(
+    root: &InstallRoot,
+    lock: InstanceLock,
+    ports: Ports,
+    router: LogRouter,
+) -> Result<RootHandle<HoldfastTree>, Failure> {
+    let registry = config_registry([]).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let source = ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os()));
+    let tree = router.new_tree();
+    router.adopt_unmarked(tree);
+    let builder = HoldfastTree { root: root.clone(), source, router, tree, version: VERSION, warnings: Vec::new() };
+    let spec = RootSpec { lock, ports, builder, listeners: Box::new(|_grown| listeners()) };
+    Root::start(spec).instrument(tree.span()).await.map_err(|error| start_failure(&error))
+}
+
+fn listeners() -> Vec<Box<dyn Listener<ConfigSnapshot>>> {
+    Vec::new()
+}
+
+/// Waits for a wish to stop and leaves the others for later.
+async fn told_to_stop(signals: &mut Signals) {
+    while signals.next().await != Wish::Stop {}
+}
+
+/// Does what signals ask for until the root has ended.
+async fn attend(
+    running: &RootHandle<HoldfastTree>,
+    signals: &mut Signals,
+) -> Result<(), holdfast_actors::root::RootFailed> {
+    let mut stops = 0;
+    loop {
+        let wish = tokio::select! {
+            outcome = running.wait() => return outcome,
+            wish = signals.next() => wish,
+        };
+        match wish {
+            Wish::Stop => {
+                stops += 1;
+                tracing::info!(times = stops, "told to stop");
+                if stops > 2 {
+                    return Ok(());
+                }
+                running.shutdown();
+            }
+            // The root tells the log how it went.
+            Wish::Reload => {
+                let control = running.control().clone();
+                tokio::spawn(async move { control.reload().await });
+            }
+            Wish::Tell => tell(running.control()),
+        }
+    }
+}
+
+/// Logs how every surface stands.
+fn tell(control: &RootControl) {
+    let view = control.view();
+    for surface in view.surfaces.iter() {
+        let (state, down, in_flight) = surface.now();
+        let reason = down.map(|down| down.reason);
+        let (generation, restarts) = (surface.stats.generation(), surface.stats.restarts());
+        tracing::info!(
+            name = surface.name,
+            state,
+            surface_generation = generation,
+            restarts,
+            in_flight,
+            reason,
+            "surface"
+        );
+    }
+}
+
+/// Says that the daemon serves. Whoever started it may not be listening, which is no failure.
+fn announce(running: &RootHandle<HoldfastTree>, root: &InstallRoot, renderer: &mut Renderer) {
+    let view = running.control().view();
+    let down = |report: &holdfast_actors::root::SurfaceReport| {
+        matches!(report.outcome, SurfaceOutcome::Failed(_)).then_some(report.name)
+    };
+    let ready = Ready {
+        ready: true,
+        pid: process::id(),
+        version: VERSION,
+        root: root.path(),
+        socket: root.socket(),
+        generation: view.generation,
+        listeners: view
+            .listeners
+            .into_iter()
+            .map(|listener| ReadyListener { name: listener.name, address: listener.address, failed: listener.failed })
+            .collect(),
+        down: running.started().iter().filter_map(down).collect(),
+    };
+    tracing::info!(pid = ready.pid, version = VERSION, root = %root.path().display(), "the daemon serves");
+    let told = match renderer.is_for_programs() {
+        true => renderer.json_line(&ready),
+        false => {
+            let shown = root.shown(std::env::home_dir().as_deref());
+            let mut line = format!("holdfast {VERSION} serves {shown} · pid {}", ready.pid);
+            for listener in ready.listeners.iter().filter(|listener| listener.name != "socket") {
+                match (&listener.address, &listener.failed) {
+                    (_, Some(why)) => line.push_str(&format!(" · {} failed: {why}", listener.name)),
+                    (Some(address), None) => line.push_str(&format!(" · {} {address}", listener.name)),
+                    (None, None) => {}
+                }
+            }
+            if !ready.down.is_empty() {
+                line.push_str(&format!(" · down: {} (holdfast status)", ready.down.join(", ")));
+            }
+            renderer.line(&line)
+        }
+    };
+    if told.is_err() {
+        tracing::debug!("nobody reads standard output");
+    }
+}
+
+fn root_failure(error: &InstallRootError) -> Failure {
+    Failure::caused(Exit::of_kind(error.kind()), error).hint(error.remedy())
+}
+
+fn lock_failure(error: &LockError, root: &InstallRoot) -> Failure {
+    let exit = Exit::of_kind(error.kind());
+    match error {
+        LockError::Held { owner, .. } => {
+            let shown = root.shown(std::env::home_dir().as_deref());
+            Failure::new(exit, format!("another daemon owns {shown}: {owner}"))
+        }
+        LockError::NotAFile { .. } | LockError::Io { .. } => Failure::caused(exit, error),
+    }
+    .hint(error.remedy())
+}
+
+fn start_failure(error: &RootError) -> Failure {
+    match error {
+        RootError::Config(error) => error.clone().into(),
+        RootError::Listener { .. } | RootError::Supervisor { .. } => {
+            let failure = Failure::caused(Exit::of_kind(error.kind()), error);
+            match error.remedy() {
+                Some(remedy) => failure.hint(remedy),
+                None => failure,
+            }
+        }
+    }
+}
