@@ -23,8 +23,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::ids::InstanceId;
+use holdfast_stores::config::ConfigSnapshot;
 use holdfast_stores::kit::{OpenContext, Readers};
 use holdfast_stores::leases::LeasesStore;
 use tokio::sync::watch;
@@ -48,11 +50,12 @@ use state::LeasesState;
 /// How often old leases are removed.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Whose leases these are.
+/// Says which install this is. A function, since another surface knows and starts just before this one.
+pub type InstanceSource = Arc<dyn Fn() -> BoxFuture<'static, Result<InstanceId, Down>> + Send + Sync>;
+
+/// Where leases are made.
 #[derive(Clone)]
-pub struct LeasesIdentity {
-    /// This install.
-    pub instance_id: InstanceId,
+pub struct LeasesPlace {
     /// The install root.
     pub install_root: PathBuf,
     /// The wrapper's executable; see [`Spawner::wrapper_path`].
@@ -67,25 +70,27 @@ pub struct LeasesIdentity {
 pub struct LeasesSurface {
     /// `data/`.
     data_dir: PathBuf,
-    identity: Arc<LeasesIdentity>,
+    place: Arc<LeasesPlace>,
+    instance: InstanceSource,
     table: Arc<dyn ProcessTable>,
     adopter: Option<Adopter>,
-    /// The section that applies.
-    config: watch::Receiver<LeasesConfig>,
-    app_version: String,
+    /// What was validated last.
+    config: watch::Receiver<ConfigSnapshot>,
+    app_version: &'static str,
 }
 
 impl LeasesSurface {
     /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone.
     pub fn new(
         data_dir: PathBuf,
-        identity: LeasesIdentity,
+        place: LeasesPlace,
+        instance: InstanceSource,
         table: Arc<dyn ProcessTable>,
         adopter: Option<Adopter>,
-        config: watch::Receiver<LeasesConfig>,
-        app_version: impl Into<String>,
+        config: watch::Receiver<ConfigSnapshot>,
+        app_version: &'static str,
     ) -> Self {
-        Self { data_dir, identity: Arc::new(identity), table, adopter, config, app_version: app_version.into() }
+        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version }
     }
 }
 
@@ -94,7 +99,8 @@ impl Surface for LeasesSurface {
     type State = LeasesState;
 
     async fn start(&self, context: &Context<LeasesMessage>) -> Result<LeasesState, Down> {
-        let open = OpenContext { app_version: &self.app_version, now_ms: context.ports.clock.now_ms() };
+        let instance_id = (self.instance)().await?;
+        let open = OpenContext { app_version: self.app_version, now_ms: context.ports.clock.now_ms() };
         let (store, opened) = LeasesStore::open(&self.data_dir, open).await.map_err(|error| Down {
             kind: error.kind(),
             reason: error.to_string(),
@@ -104,9 +110,13 @@ impl Surface for LeasesSurface {
         if opened.needs_quick_check {
             check_file(store.readers().clone(), context.reporter());
         }
-        let config = self.config.borrow().clone();
+        let config = self.config.borrow().section::<LeasesConfig>().unwrap_or_else(|error| {
+            // Adapters of earlier runs must be looked after whatever the file says.
+            tracing::warn!(%error, "the section `leases` can't be used; its defaults apply");
+            LeasesConfig::default()
+        });
         let ender = Ender { table: Arc::clone(&self.table), adopter: self.adopter.clone(), grace: config.kill_grace() };
-        let state = LeasesState::new(store, Arc::clone(&self.identity), ender, config);
+        let state = LeasesState::new(store, instance_id, Arc::clone(&self.place), ender, config);
         expire_when_due(context);
         // Nobody waits for this one: what it does is logged.
         let reap = LeasesMessage::ReapStartupOrphans { reply: Reply::sink(|_report| ()) };
@@ -122,9 +132,6 @@ impl Surface for LeasesSurface {
         message: LeasesMessage,
         state: &mut LeasesState,
     ) -> Result<(), Fault> {
-        if self.config.has_changed().unwrap_or(false) {
-            state.configure(self.config.borrow().clone());
-        }
         match message {
             LeasesMessage::Open { lease, reply } => state.open(context, lease, reply).await,
             LeasesMessage::Opened { lease_id, root, exit, reply } => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use holdfast_protocol::ids::LeaseId;
+use holdfast_protocol::ids::{InstanceId, LeaseId};
 use holdfast_stores::leases::{
     LeaseChange, LeaseExit, LeaseFilter, LeasePage, LeaseRecord, LeaseRoot, LeaseState, LeasesStore, NewLease, Refusal,
 };
@@ -14,7 +14,7 @@ use super::ending::{Ender, TreeEnd};
 use super::error::LeasesError;
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
-use super::{LeasesConfig, LeasesIdentity};
+use super::{LeasesConfig, LeasesPlace};
 use crate::surface::{Context, Fault};
 
 /// Trees being ended at once; each looks at all processes of the machine now and then.
@@ -22,9 +22,11 @@ const ENDING_MAX: usize = 16;
 /// One day in milliseconds.
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-pub(super) struct LeasesState {
+/// What one incarnation owns.
+pub struct LeasesState {
     store: LeasesStore,
-    identity: Arc<LeasesIdentity>,
+    instance_id: InstanceId,
+    place: Arc<LeasesPlace>,
     ender: Ender,
     config: LeasesConfig,
     endings: Arc<Semaphore>,
@@ -54,10 +56,17 @@ struct Reaping {
 type Door = Context<LeasesMessage>;
 
 impl LeasesState {
-    pub(super) fn new(store: LeasesStore, identity: Arc<LeasesIdentity>, ender: Ender, config: LeasesConfig) -> Self {
+    pub(super) fn new(
+        store: LeasesStore,
+        instance_id: InstanceId,
+        place: Arc<LeasesPlace>,
+        ender: Ender,
+        config: LeasesConfig,
+    ) -> Self {
         Self {
             store,
-            identity,
+            instance_id,
+            place,
             ender,
             config,
             endings: Arc::new(Semaphore::new(ENDING_MAX)),
@@ -69,12 +78,6 @@ impl LeasesState {
             warnings: BTreeMap::new(),
             fault: None,
         }
-    }
-
-    /// Takes over the section that applies from now on.
-    pub(super) fn configure(&mut self, config: LeasesConfig) {
-        self.ender.grace = config.kill_grace();
-        self.config = config;
     }
 
     /// Returns what ended this incarnation, if anything did.
@@ -100,11 +103,11 @@ impl LeasesState {
         }
         let new = NewLease {
             lease_id: LeaseId(door.ports.ids.uuid_v7()),
-            instance_id: self.identity.instance_id,
+            instance_id: self.instance_id,
             session_id: lease.session_id,
             agent: lease.agent,
-            wrapper_root: self.identity.install_root.clone(),
-            wrapper_path: self.identity.wrapper_path.clone(),
+            wrapper_root: self.place.install_root.clone(),
+            wrapper_path: self.place.wrapper_path.clone(),
             command_hash: lease.command_hash,
             boot_id: self.ender.table.boot_id().map_err(LeasesError::Boot)?,
         };
@@ -369,14 +372,14 @@ impl LeasesState {
     /// run made, or what is our own child, is not left open.
     async fn left_open(&mut self) -> Result<Vec<LeaseRecord>, LeasesError> {
         let mut unfinished = self.unfinished().await?;
-        let children = match &self.identity.spawner {
+        let children = match &self.place.spawner {
             Some(spawner) => spawner.children().await.unwrap_or_default(),
             None => HashSet::new(),
         };
         unfinished.retain(|record| {
             let is_child =
                 record.root.is_some_and(|root| i32::try_from(root.pid).is_ok_and(|pid| children.contains(&pid)));
-            record.started_at_ms < self.identity.run_started_at_ms && !is_child
+            record.started_at_ms < self.place.run_started_at_ms && !is_child
         });
         Ok(unfinished)
     }
@@ -437,7 +440,7 @@ impl LeasesState {
     }
 
     async fn unfinished(&mut self) -> Result<Vec<LeaseRecord>, LeasesError> {
-        Ok(self.store.reads().lease_unfinished(self.identity.instance_id).await?)
+        Ok(self.store.reads().lease_unfinished(self.instance_id).await?)
     }
 
     /// Makes one change durable.
