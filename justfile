@@ -29,7 +29,7 @@ guards:
 
 # write the generated pages and build the book to target/book
 docs:
-    HOLDFAST_WRITE_PAGES=1 cargo test -p holdfast --lib --locked page
+    HOLDFAST_WRITE_PAGES=1 cargo test -p holdfast --lib --locked pages
     mdbook build docs
 
 # write .sqlx anew from the migrations

@@ -3,14 +3,17 @@
 pub mod address;
 pub mod channel;
 pub mod config;
+pub mod control_plane;
 pub mod health;
 pub mod leases;
 pub mod log;
+pub mod methods;
 pub mod ports;
 pub mod process;
 pub mod reply;
 pub mod root;
 pub mod router;
+pub mod sessions;
 pub mod stats;
 pub mod supervisor;
 pub mod surface;

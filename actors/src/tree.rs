@@ -11,9 +11,12 @@ use holdfast_stores::config::{
 use holdfast_stores::install_root::InstallRoot;
 
 use crate::address::Address;
+use crate::config::{ConfigHandle, ConfigSurface};
+use crate::control_plane::{ControlPlaneHandle, ControlPlaneSurface};
 use crate::health::{HealthMessage, HealthProbe, HealthSurface, Observations, ServingPhase};
 use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
+use crate::sessions::{SessionsHandle, SessionsSurface};
 use crate::supervisor::{Child, Limits, Slot};
 
 /// How long the Log may take to apply a changed section.
@@ -59,6 +62,12 @@ pub struct HoldfastTree {
 pub struct Handles {
     /// The Log.
     pub log: Address<LogMessage>,
+    /// Config.
+    pub config: ConfigHandle,
+    /// ControlPlane.
+    pub control_plane: ControlPlaneHandle,
+    /// Sessions.
+    pub sessions: SessionsHandle,
     /// Health.
     pub health: Address<HealthMessage>,
     /// Looks at the tree without asking any actor.
@@ -89,17 +98,33 @@ impl TreeBuilder for HoldfastTree {
     fn build(&self, context: &BuildContext<ConfigSnapshot>) -> Built<Handles> {
         let logs = section_or_default::<LogsConfig>(&context.config.borrow());
         let log_slot = Slot::new("log", Limits::default());
+        let config_slot = Slot::new("config", Limits::default());
+        let control_plane_slot = Slot::new("control-plane", Limits::default());
+        let sessions_slot = Slot::new("sessions", Limits::default());
         let health_slot = Slot::new("health", Limits::default());
         let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
             let control = context.control.clone();
             move || observations(&control)
         });
-        let handles = Handles { log: log_slot.address(), health: health_slot.address(), probe: probe.clone() };
+        let handles = Handles {
+            log: log_slot.address(),
+            config: ConfigHandle::new(config_slot.address()),
+            control_plane: ControlPlaneHandle::new(control_plane_slot.address()),
+            sessions: SessionsHandle::new(sessions_slot.address()),
+            health: health_slot.address(),
+            probe: probe.clone(),
+        };
 
         let log = LogSurface::new(self.root.state_dir(), self.router.clone(), self.tree, logs);
         let log: Vec<Box<dyn Child>> = vec![Box::new(log_slot.fill(&context.ports, log))];
+        let config = config_slot.fill(&context.ports, ConfigSurface::new(context.config.clone(), self.source.clone()));
+        let control_plane = ControlPlaneSurface::new(self.root.data_dir(), self.version, handles.config.clone());
+        let control_plane = control_plane_slot.fill(&context.ports, control_plane);
+        let sessions = SessionsSurface::new(self.root.data_dir(), self.version);
+        let sessions = sessions_slot.fill(&context.ports, sessions);
         let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
-        let tree: Vec<Box<dyn Child>> = vec![Box::new(health)];
+        let tree: Vec<Box<dyn Child>> =
+            vec![Box::new(config), Box::new(control_plane), Box::new(sessions), Box::new(health)];
         Built { log, tree, live: Vec::new(), handles }
     }
 

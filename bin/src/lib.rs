@@ -1,7 +1,12 @@
-//! The Holdfast program as a library: command line, renderer, the daemon's edges, and the wrapper around adapters.
+//! The Holdfast program as a library: command line, renderer, the daemon and its listeners, the wrapper around adapters,
+//! and the demonstration agent.
 
 pub mod cli;
+pub mod commands;
 pub mod daemon;
 pub mod demo_agent;
+pub mod http;
 pub mod lease_exec;
+pub mod reference;
 pub mod render;
+pub mod socket;

@@ -2,29 +2,31 @@
 
 use std::process::ExitCode;
 
-use holdfast::cli::{Cli, Command, Parser, completion_script};
+use holdfast::cli::{Cli, Command, Parser};
+use holdfast::commands::{self, Place};
 use holdfast::render::{Exit, Failure, Renderer};
-use holdfast_actors::leases::wrapper::SUBCOMMAND;
+use holdfast::{daemon, demo_agent, lease_exec};
+use holdfast_actors::leases::wrapper;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let _program = arguments.next();
-    // Before any runtime or argument parser: the wrapper stays small and single-threaded.
-    if arguments.next().is_some_and(|first| first == SUBCOMMAND) {
-        return holdfast::lease_exec::run(arguments);
+    // Before any runtime or argument parser: what runs beside every session stays small and single-threaded.
+    match arguments.next() {
+        Some(first) if first == wrapper::SUBCOMMAND => return lease_exec::run(arguments),
+        Some(first) if first == demo_agent::SUBCOMMAND => return demo_agent::run(demo_agent::state_dir()),
+        _ => {}
     }
     let cli = Cli::parse();
     let mut renderer = Renderer::standard(cli.global.format(), cli.global.color);
-    run(cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
+    run(&cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
 }
 
-fn run(cli: Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
-    match cli.command {
-        Command::Daemon => holdfast::daemon::run(&cli.global, renderer),
-        Command::Completions(arguments) => {
-            renderer.verbatim(&completion_script(arguments.shell))?;
-            Ok(Exit::Ok)
-        }
-        _ => Err(Failure::new(Exit::Failed, "this command is not part of this build")),
+fn run(cli: &Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    let place = Place::find(&cli.global)?;
+    if matches!(cli.command, Command::Daemon) {
+        return daemon::run(&place, &cli.global, renderer);
     }
+    commands::run(&cli.command, &place, renderer)
+        .unwrap_or_else(|| Err(Failure::new(Exit::Failed, "this command is not part of this build")))
 }

@@ -71,3 +71,33 @@ fn a_reader_that_leaves_ends_a_command_quietly() {
     assert_eq!(said, "");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn installed_agents_are_found_on_the_path_and_written_only_when_asked() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (root, programs) = (directory.path().join("root"), directory.path().join("bin"));
+    std::fs::create_dir(&programs).unwrap();
+    for program in ["opencode", "codex"] {
+        std::fs::write(programs.join(program), "").unwrap();
+        std::fs::set_permissions(programs.join(program), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let detect = |more: &[&str]| {
+        let output = holdfast(&root).env("PATH", &programs).args(["agent", "detect"]).args(more).output().unwrap();
+        (text(&output.stdout), output.status.code())
+    };
+    let (found, code) = detect(&["--format", "tsv"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        found,
+        "agent\tname\tstate\tcommand\tnext\n\
+         opencode\tOpenCode\tfound\topencode acp\t\n\
+         codex\tCodex\tneeds adapter\t\tnpm install -g @agentclientprotocol/codex-acp\n"
+    );
+    assert!(!root.exists(), "looking made a root");
+    assert_eq!(detect(&["--write"]).1, Some(3), "there is nothing to write to");
+    assert!(holdfast(&root).arg("init").output().unwrap().status.success());
+    assert!(detect(&["--write"]).0.contains("added"));
+    assert!(detect(&[]).0.contains("configured"));
+    assert!(std::fs::read_to_string(root.join("config.toml")).unwrap().contains("[agents.opencode]"));
+}

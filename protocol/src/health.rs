@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::methods::daemon::{self, SurfaceState};
+
 /// How the daemon is, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -45,8 +47,8 @@ pub struct HealthReport {
 pub struct SurfaceStatus {
     /// Its name.
     pub name: String,
-    /// `starting`, `up`, `down` or `stopped`.
-    pub state: String,
+    /// Whether it serves.
+    pub state: SurfaceState,
     /// The generation it runs.
     pub generation: u64,
     /// How often a crash restarted it; reloads do not count.
@@ -115,4 +117,22 @@ pub struct HealthWarning {
     pub message: String,
     /// What to do about it.
     pub remedy: String,
+}
+
+impl From<SurfaceStatus> for daemon::SurfaceStatus {
+    /// Leaves out the counters, which `daemon/status` does not show.
+    fn from(seen: SurfaceStatus) -> Self {
+        Self {
+            name: seen.name,
+            state: seen.state,
+            generation: seen.generation,
+            restarts: seen.restarts,
+            queue_depth: seen.queue_depth,
+            in_flight_max: seen.in_flight_limit,
+            commit_p50_us: seen.commit_p50_us,
+            size_bytes: seen.size_bytes,
+            reason: seen.reason,
+            remedy: seen.remedy,
+        }
+    }
 }

@@ -1,1 +1,13 @@
+//! Tests of behaviour that no crate has alone, one file a behaviour.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
+mod crash;
+mod damaged_store;
+mod fake_agent;
+mod first_start;
+mod fuzz;
+mod locked_store;
+mod one_daemon;
+mod reload;
+mod signals;
+mod two_trees;

@@ -1,1 +1,18 @@
-//! x
+//! The harness: whole trees in this process, real daemons in processes of their own, kill -9, fake agents, clients, and
+//! what fuzz targets and tests share.
+//!
+//! Everything a test starts lives in a temporary directory with a short path and ends with the test, also when it fails.
+
+// The harness is test code: what goes wrong in it must fail the test at once, with the place.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+pub mod acp_client;
+pub mod crash;
+pub mod daemon;
+pub mod eventually;
+pub mod fake_agent;
+pub mod fuzz;
+pub mod ports;
+pub mod processes;
+pub mod random;
+pub mod tree;

@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write};
 
 use holdfast_protocol::health::{HealthReport, HealthStatus, SurfaceStatus};
+use holdfast_protocol::methods::daemon::SurfaceState;
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,7 +28,7 @@ pub fn render(report: &HealthReport, version: &str) -> String {
 
     let surfaces = &report.surfaces;
     page.surfaces("holdfast_surface_up", "gauge", "Whether the surface serves.", surfaces, |one| {
-        Some(u64::from(one.state == "up"))
+        Some(u64::from(one.state == SurfaceState::Up))
     });
     page.surfaces("holdfast_surface_generation", "gauge", "The generation it runs.", surfaces, |one| {
         Some(one.generation)
@@ -124,9 +125,9 @@ mod tests {
 
     #[test]
     fn the_page_is_what_prometheus_reads() {
-        let surface = |name: &str, state: &str, commit_p50_us| SurfaceStatus {
+        let surface = |name: &str, state, commit_p50_us| SurfaceStatus {
             name: name.to_owned(),
-            state: state.to_owned(),
+            state,
             generation: 3,
             restarts: 1,
             queue_depth: 2,
@@ -144,7 +145,10 @@ mod tests {
             time_ms: 1_780_000_001_000,
             started_ms: 1_780_000_000_500,
             generation: 3,
-            surfaces: vec![surface("cron", "up", Some(2048)), surface("o\"d\\d\nname", "down", None)],
+            surfaces: vec![
+                surface("cron", SurfaceState::Up, Some(2048)),
+                surface("o\"d\\d\nname", SurfaceState::Down, None),
+            ],
             listeners: vec![ListenerHealth {
                 name: "http".to_owned(),
                 state: "listening".to_owned(),

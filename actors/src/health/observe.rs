@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_protocol::health::{HealthReport, HealthStatus, HealthWarning, ListenerHealth, SurfaceStatus};
+use holdfast_protocol::methods::daemon::SurfaceState;
 
 use super::process::process_facts;
 use crate::ports::Clock;
@@ -93,7 +94,12 @@ fn surface_status(observed: &Observed) -> SurfaceStatus {
     let (reason, remedy) = down.map_or((None, None), |down| (Some(down.reason), Some(down.remedy)));
     SurfaceStatus {
         name: observed.name.to_owned(),
-        state: state.to_owned(),
+        state: match state {
+            "starting" => SurfaceState::Starting,
+            "up" => SurfaceState::Up,
+            "down" => SurfaceState::Down,
+            _ => SurfaceState::Stopped,
+        },
         generation: stats.generation(),
         restarts: stats.restarts(),
         queue_depth: in_flight as u64,
@@ -110,12 +116,12 @@ fn surface_status(observed: &Observed) -> SurfaceStatus {
 /// A surface that is down does not make the daemon unready, as the others serve; all of them down do. One that is being
 /// restarted counts as serving, as its callers wait.
 fn ready(phase: ServingPhase, surfaces: &[SurfaceStatus]) -> bool {
-    let serves = |surface: &SurfaceStatus| surface.state == "up" || surface.state == "starting";
+    let serves = |surface: &SurfaceStatus| matches!(surface.state, SurfaceState::Up | SurfaceState::Starting);
     phase == ServingPhase::Serving && (surfaces.is_empty() || surfaces.iter().any(serves))
 }
 
 fn status(phase: ServingPhase, surfaces: &[SurfaceStatus], listeners: &[ListenerHealth]) -> HealthStatus {
-    let down = surfaces.iter().any(|surface| surface.state == "down");
+    let down = surfaces.iter().any(|surface| surface.state == SurfaceState::Down);
     let failed = listeners.iter().any(|listener| listener.state == "failed");
     match phase {
         ServingPhase::Starting => HealthStatus::Starting,
@@ -139,10 +145,10 @@ fn files_warning(open: Option<u64>, limit: Option<u64>) -> Option<HealthWarning>
 mod tests {
     use super::*;
 
-    fn surface(state: &str) -> SurfaceStatus {
+    fn surface(state: SurfaceState) -> SurfaceStatus {
         SurfaceStatus {
             name: "a".to_owned(),
-            state: state.to_owned(),
+            state,
             generation: 1,
             restarts: 0,
             queue_depth: 0,
@@ -159,7 +165,8 @@ mod tests {
     #[test]
     fn one_surface_down_degrades_and_all_down_is_not_ready() {
         let serving = ServingPhase::Serving;
-        let (up, down, starting) = (surface("up"), surface("down"), surface("starting"));
+        let (up, down, starting) =
+            (surface(SurfaceState::Up), surface(SurfaceState::Down), surface(SurfaceState::Starting));
         for (phase, surfaces, expected) in [
             (serving, vec![up.clone(), up.clone()], (HealthStatus::Ok, true)),
             (serving, vec![up.clone(), down.clone()], (HealthStatus::Degraded, true)),
@@ -176,7 +183,7 @@ mod tests {
     fn a_failed_listener_degrades() {
         let failed =
             ListenerHealth { name: "http".to_owned(), state: "failed".to_owned(), address: None, reason: None };
-        assert_eq!(status(ServingPhase::Serving, &[surface("up")], &[failed]), HealthStatus::Degraded);
+        assert_eq!(status(ServingPhase::Serving, &[surface(SurfaceState::Up)], &[failed]), HealthStatus::Degraded);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::health::{HealthReport, HealthStatus};
+use holdfast_protocol::methods::daemon::SurfaceState;
 
 use super::*;
 use crate::ports::Ports;
@@ -55,9 +56,9 @@ async fn a_report_shows_each_surface_and_why_one_is_down() {
     let report: HealthReport = address.call(limit, |reply| HealthMessage::Report { reply }).await.unwrap();
     assert_eq!((report.status, report.ready, report.generation), (HealthStatus::Degraded, true, 5));
     let (up, down) = (&report.surfaces[0], &report.surfaces[1]);
-    assert_eq!((up.name.as_str(), up.state.as_str(), up.generation), ("sessions", "up", 5));
+    assert_eq!((up.name.as_str(), up.state, up.generation), ("sessions", SurfaceState::Up, 5));
     assert_eq!((up.size_bytes, up.commits, up.commit_p50_us), (4096, 1, Some(128)));
-    assert_eq!((down.state.as_str(), down.reason.as_deref()), ("down", Some("page 7 of cost.db is damaged")));
+    assert_eq!((down.state, down.reason.as_deref()), (SurfaceState::Down, Some("page 7 of cost.db is damaged")));
     assert_eq!(down.remedy.as_deref(), Some("restore a backup"));
     let text = address.call(limit, |reply| HealthMessage::Metrics { reply }).await.unwrap();
     assert!(text.contains("holdfast_surface_up{surface=\"cost\"} 0\n"), "{text}");

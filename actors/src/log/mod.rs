@@ -9,6 +9,7 @@ mod layer;
 mod levels;
 mod message;
 pub mod route;
+mod rpc;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use error::LogsError;
 pub use levels::{InvalidLevels, Levels};
 pub use message::{LogItem, LogMessage, LogStatus};
 pub use route::{LogRouter, TreeId};
+pub use rpc::register;
 
 use crate::address::Down;
 use crate::surface::{Context, Fault, Reporter, Surface};

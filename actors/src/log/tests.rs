@@ -257,3 +257,20 @@ async fn a_full_or_forbidden_disk_is_told_and_logging_goes_on() {
     assert!(lines.iter().any(|line| line.message == "after"));
     assert!(lines.iter().any(|line| line.fields.get("lost") == Some(&1.into())));
 }
+
+#[tokio::test]
+async fn log_query_answers_over_the_router() {
+    let rig = Rig::start(LogsConfig::default()).await;
+    rig.tree.span().in_scope(|| (0..3).for_each(|index| tracing::info!(index, "asked for")));
+    rig.flush().await;
+    let mut builder = crate::router::RouterBuilder::new();
+    register(&mut builder, rig.log.clone());
+    let router = builder.build("1");
+    let caller = crate::router::Caller { origin: crate::router::Origin::Socket { uid: 0, pid: None }, client: None };
+    let frame = r#"{"jsonrpc":"2.0","id":1,"method":"log/query","params":{"limit":2,"text":"ASKED"}}"#;
+    let answer = router.answer_frame(&std::sync::Arc::new(caller), frame.as_bytes()).await.unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    let lines = answer["result"]["lines"].as_array().unwrap();
+    assert_eq!(lines.iter().map(|line| line["fields"]["index"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(answer["result"]["next"], "1-2");
+}

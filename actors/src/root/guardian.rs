@@ -323,6 +323,7 @@ impl<B: TreeBuilder> GuardianState<B> {
 
     fn begin_shutdown(&mut self, myself: &ActorRef<RootMessage<B>>, parts: Parts) {
         self.stopping = true;
+        tracing::info!(parent: &self.span, "stopping");
         self.view.send_modify(|view| view.phase = Phase::Stopping);
         let listeners = self.listeners.take();
         let hurry = self.hurry.subscribe();

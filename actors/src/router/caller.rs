@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::methods::rpc::PeerInfo;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::channel::FrameSender;
 
@@ -42,4 +44,19 @@ pub struct Call {
     pub caller: Arc<Caller>,
     /// The way back for notifications. A handler that keeps it keeps the connection from counting as idle.
     pub outgoing: FrameSender,
+    /// The bound on subscriptions; see [`Call::subscribe`].
+    pub subscriptions: Arc<Semaphore>,
+}
+
+impl Call {
+    /// Takes one of the connection's subscriptions; it is free again when the permit is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when all are in use.
+    pub fn subscribe(&self) -> Result<OwnedSemaphorePermit, WireError> {
+        Arc::clone(&self.subscriptions).try_acquire_owned().map_err(|_none_left| {
+            WireError::new(ErrorKind::Busy, "the connection has as many subscriptions as it may have")
+                .with_remedy("end one, or open another connection")
+        })
+    }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use holdfast_protocol::jsonrpc::{Frame as Parsed, Message, parse_frame, write_batch, write_error};
 
+use tokio::sync::Semaphore;
+
 use crate::channel::channel;
 use crate::router::{Call, Caller, Responder, Router};
 
@@ -16,7 +18,8 @@ impl Router {
     /// wants an answer. Methods that change the connection itself are unknown here.
     pub async fn answer_frame(&self, caller: &Arc<Caller>, frame: &[u8]) -> Option<Vec<u8>> {
         let (outgoing, mut answers) = channel(NOTIFICATION_BYTES_MAX);
-        let call = Call { caller: Arc::clone(caller), outgoing };
+        // No subscriptions: there is no way back for what they would say.
+        let call = Call { caller: Arc::clone(caller), outgoing, subscriptions: Arc::new(Semaphore::new(0)) };
         let (messages, is_batch) = match parse_frame(frame) {
             Parsed::Single(message) => (vec![message], false),
             Parsed::Batch(messages) => (messages, true),

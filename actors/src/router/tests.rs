@@ -124,7 +124,7 @@ async fn an_actor_that_dies_with_the_reply_is_interrupted_and_not_internal() {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_ends() {
+async fn a_cancelled_task_ends_and_subscriptions_are_bounded() {
     struct Ended(Option<tokio::sync::oneshot::Sender<()>>);
     impl Drop for Ended {
         fn drop(&mut self) {
@@ -143,8 +143,12 @@ async fn a_cancelled_task_ends() {
     });
     let router = builder.build("1");
     let (outgoing, _answers): (_, FrameReceiver) = channel(1024);
-    let call = Call { caller: caller(), outgoing: outgoing.clone() };
+    let subscriptions = Arc::new(tokio::sync::Semaphore::new(1));
+    let call = Call { caller: caller(), outgoing: outgoing.clone(), subscriptions };
     let cancel = router.dispatch(&call, "daemon/shutdown", None, Responder::new(None, 1, outgoing)).unwrap();
+    let held = call.subscribe().unwrap();
+    assert_eq!(call.subscribe().unwrap_err().kind, ErrorKind::Busy);
+    drop(held);
     cancel.abort();
     tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap().unwrap();
 }

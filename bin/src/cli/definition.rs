@@ -65,7 +65,7 @@ impl GlobalArguments {
 pub enum Command {
     /// Make an install root with a configuration and the demonstration agent
     ///
-    /// Leaves what is there untouched. `run` and `daemon` do this by themselves when there is no root yet.
+    /// Replaces nothing: a root that has a configuration is a conflict. `run` makes a root by itself when there is none.
     ///
     ///     holdfast --root /srv/agents init
     #[command(verbatim_doc_comment)]
@@ -190,6 +190,21 @@ pub enum AgentCommand {
         #[arg(long)]
         write: bool,
     },
+    /// Add an agent by its command
+    ///
+    ///     holdfast agent add mine -- npx my-agent --acp
+    #[command(verbatim_doc_comment)]
+    Add(AgentAddArguments),
+}
+
+/// `holdfast agent add`
+#[derive(Debug, Args)]
+pub struct AgentAddArguments {
+    /// Name to use for it: 1 to 64 characters of a-z, 0-9, `_`, `-`
+    pub alias: String,
+    /// Program and its arguments, after `--`
+    #[arg(required = true, last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<String>,
 }
 
 /// `holdfast session …`

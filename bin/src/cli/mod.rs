@@ -2,7 +2,6 @@
 
 mod completions;
 mod definition;
-mod reference;
 
 #[cfg(test)]
 mod tests;
@@ -11,8 +10,7 @@ pub use clap::Parser;
 
 pub use completions::completion_script;
 pub use definition::{
-    AcpArguments, AgentCommand, Cli, Command, CompletionsArguments, GlobalArguments, LeaseExecArguments, RpcArguments,
-    RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
-    SessionNewArguments, SessionShowArguments,
+    AcpArguments, AgentAddArguments, AgentCommand, Cli, Command, CompletionsArguments, GlobalArguments,
+    LeaseExecArguments, RpcArguments, RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments,
+    SessionListArguments, SessionNewArguments, SessionShowArguments,
 };
-pub use reference::{errors_page, exit_codes_page, reference_page};

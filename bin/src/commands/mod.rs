@@ -1,10 +1,12 @@
-//! What the commands do that only talk to a running daemon: blocking, without a runtime, and quick.
+//! What the quick commands do: blocking, without a runtime.
 //!
-//! A command asks over the socket, hands what it got to the renderer, and returns the exit code. It opens no store.
+//! A command asks the daemon over the socket, hands what it got to the renderer, and returns the exit code. None opens a
+//! database. `init` and `agent` also write `config.toml`, as a person with an editor would.
 
 mod agent;
 mod connection;
 mod daemon;
+mod init;
 mod rpc;
 mod session;
 mod status;
@@ -17,6 +19,8 @@ use std::path::PathBuf;
 use holdfast_stores::install_root::InstallRoot;
 
 pub use connection::{Connection, connect};
+pub use init::ensure_root;
+pub use session::find as find_session;
 
 use crate::cli::{AgentCommand, Command, GlobalArguments, SessionCommand, completion_script};
 use crate::render::{Exit, Failure, Renderer};
@@ -49,7 +53,7 @@ impl Place {
     }
 }
 
-/// Runs `command` if it is one that only talks to a running daemon, or to nobody; else returns nothing.
+/// Runs `command` if it is one of this module; returns nothing for those that stay: `run`, `acp`, `daemon` and the hidden ones.
 pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<Result<Exit, Failure>> {
     Some(match command {
         Command::Status => status::status(place, renderer),
@@ -63,12 +67,11 @@ pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<
         Command::Session(SessionCommand::Events(arguments)) => session::events(arguments, place, renderer),
         Command::Agent(AgentCommand::List) => agent::list(place, renderer),
         Command::Completions(arguments) => renderer.verbatim(&completion_script(arguments.shell)).map(|()| Exit::Ok),
-        Command::Agent(AgentCommand::Detect { .. })
-        | Command::Init
-        | Command::Run(_)
-        | Command::Acp(_)
-        | Command::Daemon
-        | Command::LeaseExec(_)
-        | Command::DemoAgent => return None,
+        Command::Agent(AgentCommand::Detect { write }) => agent::detect(*write, place, renderer),
+        Command::Agent(AgentCommand::Add(arguments)) => agent::add(arguments, place, renderer),
+        Command::Init => init::new_root(place, renderer),
+        Command::Run(_) | Command::Acp(_) | Command::Daemon | Command::LeaseExec(_) | Command::DemoAgent => {
+            return None;
+        }
     })
 }

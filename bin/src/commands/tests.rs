@@ -359,3 +359,44 @@ fn completions_need_no_daemon_and_no_root() {
     assert!(text.contains("complete -F _holdfast"), "{text}");
     assert_eq!(Cli::try_parse_from(["holdfast", "completions", "fish"]).unwrap().global.format(), Format::Table);
 }
+
+#[test]
+fn a_root_is_made_once_and_agents_are_added_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    let said = typed(&["init"], root.clone());
+    assert!(said.contains("✓ made ROOT (config.toml, key)\n") && said.ends_with("--- exit 0\n"), "{said}");
+    let again = typed(&["init"], root.clone());
+    assert!(again.contains("error: `ROOT/config.toml` exists") && again.ends_with("--- exit 5\n"), "{again}");
+
+    let added = typed(&["agent", "add", "mine", "--json", "--", "my-agent", "--acp"], root.clone());
+    assert!(added.ends_with("--- exit 0\n"), "{added}");
+    assert!(std::fs::read_to_string(root.join("config.toml")).unwrap().contains("[agents.mine]"));
+    let twice = typed(&["agent", "add", "mine", "--", "other"], root);
+    assert!(twice.contains("error: agent `mine` exists already (line ") && twice.ends_with("--- exit 5\n"), "{twice}");
+}
+
+#[test]
+fn an_agent_needs_a_root_to_be_added_to() {
+    let text = typed(&["agent", "add", "mine", "--", "my-agent"], PathBuf::from("/nowhere"));
+    assert!(text.contains("hint: `holdfast init` makes a first one\n--- exit 3\n"), "{text}");
+}
+
+#[test]
+fn the_python_example_of_the_book_talks_to_the_socket() {
+    let daemon = Daemon::play(|_, _| Ok(status_report()));
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/guides/status.py");
+    let output = std::process::Command::new("python3")
+        .arg(script)
+        .env("HOLDFAST_ROOT", daemon.directory.path())
+        .output()
+        .expect("python3 runs");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "config           up         generation 7\nsessions         up         generation 7\n\
+         leases           down       generation 7\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(daemon.asked.join().unwrap()[0].0, "daemon/status");
+}

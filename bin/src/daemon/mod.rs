@@ -1,5 +1,6 @@
 //! `holdfast daemon`: one process that owns one install root until it is told to stop.
 
+mod listeners;
 mod process;
 mod signals;
 
@@ -8,10 +9,10 @@ use std::time::Duration;
 
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::ports::Ports;
-use holdfast_actors::root::{Listener, Root, RootControl, RootError, RootHandle, RootSpec, SurfaceOutcome};
+use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootFailed, RootHandle, RootSpec, SurfaceOutcome};
 use holdfast_actors::tree::{HoldfastTree, config_registry};
-use holdfast_stores::config::{ConfigSnapshot, ConfigSource, Overrides};
-use holdfast_stores::install_root::{InstallRoot, InstallRootError};
+use holdfast_stores::config::{ConfigSource, InitMode, Initialized, KeyOutcome, Overrides, SectionDescriptor, init};
+use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::{InstanceLock, LockError};
 use holdfast_stores::log::LogLevel;
 use serde::Serialize;
@@ -19,6 +20,8 @@ use tracing::Instrument;
 
 use self::signals::{Signals, Wish};
 use crate::cli::GlobalArguments;
+use crate::commands::Place;
+use crate::http::GatewayConfig;
 use crate::render::{Exit, Failure, Renderer};
 
 /// The version, as the lock file, status and the log say it.
@@ -52,25 +55,12 @@ struct ReadyListener {
     failed: Option<String>,
 }
 
-/// Finds the install root: `--root`, else `HOLDFAST_ROOT`, else `~/.holdfast`.
-///
-/// # Errors
-/// As [`InstallRoot::resolve`].
-pub fn install_root(global: &GlobalArguments) -> Result<InstallRoot, InstallRootError> {
-    InstallRoot::resolve(
-        global.root.as_deref(),
-        std::env::var_os("HOLDFAST_ROOT").as_deref(),
-        std::env::home_dir().as_deref(),
-    )
-}
-
-/// Runs the daemon until it has ended.
+/// Runs the daemon of `place` until it has ended. Makes what is missing of the install root first.
 ///
 /// # Errors
 /// Why it did not start, or why it ended unasked.
-pub fn run(global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Failure> {
+pub fn run(place: &Place, global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Failure> {
     process::keep_files_private();
-    let root = install_root(global).map_err(|error| root_failure(&error))?;
     process::adopt_orphans()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to become the adopter of orphans: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -79,7 +69,7 @@ pub fn run(global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Fa
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to start the runtime: {error}")))?;
-    let outcome = runtime.block_on(serve(root, stderr_level(global.verbose), renderer));
+    let outcome = runtime.block_on(serve(place, stderr_level(global.verbose), renderer));
     runtime.shutdown_timeout(LAST_WORK_LIMIT);
     outcome
 }
@@ -93,29 +83,48 @@ fn stderr_level(verbose: u8) -> LogLevel {
     }
 }
 
-async fn serve(root: InstallRoot, stderr: LogLevel, renderer: &mut Renderer) -> Result<Exit, Failure> {
+async fn serve(place: &Place, stderr: LogLevel, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    let root = &place.root;
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to take over the signals: {error}")))?;
     let ports = Ports::system();
-    let prepared = root.prepare().map_err(|error| root_failure(&error))?;
+    let prepared =
+        root.prepare().map_err(|error| Failure::caused(Exit::of_kind(error.kind()), &error).hint(error.remedy()))?;
+    // Only the owner of a root makes what is missing in it.
     let lock =
-        InstanceLock::acquire(&root, ports.clock.now_ms(), VERSION).map_err(|error| lock_failure(&error, &root))?;
+        InstanceLock::acquire(root, ports.clock.now_ms(), VERSION).map_err(|error| lock_failure(&error, place))?;
+    let made = init(root, InitMode::Missing)
+        .map_err(|error| Failure::caused(Exit::of_kind(error.kind()), &error).hint(error.remedy()))?;
     let router = LogRouter::install(Some(stderr));
     for (path, mode) in &prepared.loose {
         tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "others can enter this directory");
     }
-    let started = start(&root, lock, ports, router);
+    tell_what_was_made(&made, place, renderer);
+    let started = start(root, lock, ports, router);
     let running = tokio::select! {
         started = started => started?,
         // Nothing is served yet and what was written is whole at any moment, so there is nothing to wait for.
         () = told_to_stop(&mut signals) => return Ok(Exit::Ok),
     };
-    announce(&running, &root, renderer);
+    announce(&running, place, renderer);
     let outcome = attend(&running, &mut signals).await;
     if let Err(failed) = &outcome {
         tracing::error!(%failed, "the daemon ends");
     }
-    outcome.map(|()| Exit::Ok).map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
+    outcome.map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
+}
+
+/// Says what a first start made, and what it did not.
+fn tell_what_was_made(made: &Initialized, place: &Place, renderer: &mut Renderer) {
+    match (made.config_made, &made.key) {
+        (_, KeyOutcome::Withheld(sealed)) => {
+            tracing::warn!(%sealed, "the key that opens secrets is missing; secrets stay closed");
+        }
+        (true, KeyOutcome::Made) => renderer.done(&format!("made {} (config.toml, key)", place.shown())),
+        (true, KeyOutcome::Kept) => renderer.done(&format!("made {} (config.toml)", place.shown())),
+        (false, KeyOutcome::Made) => renderer.done(&format!("made the key of {}", place.shown())),
+        (false, KeyOutcome::Kept) => {}
+    }
 }
 
 /// Starts the tree and its listeners.
@@ -125,17 +134,19 @@ async fn start(
     ports: Ports,
     router: LogRouter,
 ) -> Result<RootHandle<HoldfastTree>, Failure> {
-    let registry = config_registry([]).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let registry = config_registry([SectionDescriptor::of::<GatewayConfig>()])
+        .map_err(|error| Failure::caused(Exit::Failed, &error))?;
     let source = ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os()));
     let tree = router.new_tree();
     router.adopt_unmarked(tree);
     let builder = HoldfastTree { root: root.clone(), source, router, tree, version: VERSION, warnings: Vec::new() };
-    let spec = RootSpec { lock, ports, builder, listeners: Box::new(|_grown| listeners()) };
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Failed, format!("failed to find this program's own file: {error}")))?;
+    let place = root.clone();
+    let make_listeners =
+        move |grown: Grown<'_, HoldfastTree>| listeners::listeners(&grown, &place, VERSION, executable);
+    let spec = RootSpec { lock, ports, builder, listeners: Box::new(make_listeners) };
     Root::start(spec).instrument(tree.span()).await.map_err(|error| start_failure(&error))
-}
-
-fn listeners() -> Vec<Box<dyn Listener<ConfigSnapshot>>> {
-    Vec::new()
 }
 
 /// Waits for a wish to stop and leaves the others for later.
@@ -144,14 +155,11 @@ async fn told_to_stop(signals: &mut Signals) {
 }
 
 /// Does what signals ask for until the root has ended.
-async fn attend(
-    running: &RootHandle<HoldfastTree>,
-    signals: &mut Signals,
-) -> Result<(), holdfast_actors::root::RootFailed> {
+async fn attend(running: &RootHandle<HoldfastTree>, signals: &mut Signals) -> Result<Exit, RootFailed> {
     let mut stops = 0;
     loop {
         let wish = tokio::select! {
-            outcome = running.wait() => return outcome,
+            outcome = running.wait() => return outcome.map(|()| Exit::Ok),
             wish = signals.next() => wish,
         };
         match wish {
@@ -159,7 +167,7 @@ async fn attend(
                 stops += 1;
                 tracing::info!(times = stops, "told to stop");
                 if stops > 2 {
-                    return Ok(());
+                    return Ok(Exit::Interrupted);
                 }
                 running.shutdown();
             }
@@ -193,8 +201,8 @@ fn tell(control: &RootControl) {
 }
 
 /// Says that the daemon serves. Whoever started it may not be listening, which is no failure.
-fn announce(running: &RootHandle<HoldfastTree>, root: &InstallRoot, renderer: &mut Renderer) {
-    let view = running.control().view();
+fn announce(running: &RootHandle<HoldfastTree>, place: &Place, renderer: &mut Renderer) {
+    let (root, view) = (&place.root, running.control().view());
     let down = |report: &holdfast_actors::root::SurfaceReport| {
         matches!(report.outcome, SurfaceOutcome::Failed(_)).then_some(report.name)
     };
@@ -216,8 +224,7 @@ fn announce(running: &RootHandle<HoldfastTree>, root: &InstallRoot, renderer: &m
     let told = match renderer.is_for_programs() {
         true => renderer.json_line(&ready),
         false => {
-            let shown = root.shown(std::env::home_dir().as_deref());
-            let mut line = format!("holdfast {VERSION} serves {shown} · pid {}", ready.pid);
+            let mut line = format!("holdfast {VERSION} serves {} · pid {}", place.shown(), ready.pid);
             for listener in ready.listeners.iter().filter(|listener| listener.name != "socket") {
                 match (&listener.address, &listener.failed) {
                     (_, Some(why)) => line.push_str(&format!(" · {} failed: {why}", listener.name)),
@@ -236,17 +243,10 @@ fn announce(running: &RootHandle<HoldfastTree>, root: &InstallRoot, renderer: &m
     }
 }
 
-fn root_failure(error: &InstallRootError) -> Failure {
-    Failure::caused(Exit::of_kind(error.kind()), error).hint(error.remedy())
-}
-
-fn lock_failure(error: &LockError, root: &InstallRoot) -> Failure {
+fn lock_failure(error: &LockError, place: &Place) -> Failure {
     let exit = Exit::of_kind(error.kind());
     match error {
-        LockError::Held { owner, .. } => {
-            let shown = root.shown(std::env::home_dir().as_deref());
-            Failure::new(exit, format!("another daemon owns {shown}: {owner}"))
-        }
+        LockError::Held { owner, .. } => Failure::new(exit, format!("another daemon owns {}: {owner}", place.shown())),
         LockError::NotAFile { .. } | LockError::Io { .. } => Failure::caused(exit, error),
     }
     .hint(error.remedy())

@@ -25,6 +25,9 @@ use holdfast_protocol::framing::LineBuffer;
 use engine::{Engine, Now};
 use transcripts::Transcripts;
 
+/// The first argument that makes the program the demonstration agent.
+pub const SUBCOMMAND: &str = "demo-agent";
+
 /// Lines read ahead of the engine. A client that sends faster than this waits in its pipe.
 const LINES_AHEAD: usize = 16;
 

@@ -617,7 +617,7 @@ mod set_up {
         assert_eq!(fs::read_to_string(root.config_backup()).unwrap(), rich());
         assert_eq!((mode(&root.config_file()), mode(&root.config_backup())), (0o600, 0o600));
         assert!(matches!(save(&root, base, b"x = 1"), Err(SaveError::Conflict { .. })));
-        assert!(names(root.path()).iter().all(|name| !name.ends_with(".tmp")));
+        assert!(names(root.path()).iter().all(|name| !name.ends_with(".new")));
     }
 
     #[test]

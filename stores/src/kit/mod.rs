@@ -18,7 +18,7 @@ pub mod unchecked;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{BatchWork, run_batch};
+pub use batch::{BatchOutcome, BatchWork, run_batch};
 pub use cursor::{CursorError, CursorKey};
 pub use database::{Database, DatabaseSpec, Durability, OpenContext, Opened};
 pub use error::{ConstraintKind, OpenError, StoreError};

@@ -4,6 +4,8 @@
 //! With this driver each statement costs a hop to the connection's thread, so the number of statements is the cost of
 //! a batch, not the number of rows (docs/performance.md).
 
+use std::future::Future;
+
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteArguments;
 
@@ -33,6 +35,15 @@ pub trait RowInsert: Sync {
     /// # Errors
     /// When a value can't be encoded.
     fn bind(&self, arguments: &mut SqliteArguments) -> Result<(), sqlx::error::BoxDynError>;
+
+    /// Inserts this row alone, with the checked statement; returns how many rows were stored.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn insert_one<'a>(
+        &'a self,
+        connection: &'a mut SqliteConnection,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send + 'a;
 }
 
 /// Returns the statement for `rows` rows, built from the text for one.
@@ -62,6 +73,9 @@ pub fn many_rows_sql(sql: &'static str, rows: usize) -> String {
 /// # Errors
 /// [`StoreError`]; of the failing statement no row is stored.
 pub async fn rows_insert<R: RowInsert>(connection: &mut SqliteConnection, rows: &[R]) -> Result<u64, StoreError> {
+    if let [row] = rows {
+        return row.insert_one(connection).await;
+    }
     let mut stored = 0;
     for chunk in rows.chunks(R::ROWS_MAX) {
         let mut arguments = SqliteArguments::default();
@@ -81,8 +95,8 @@ pub async fn rows_insert<R: RowInsert>(connection: &mut SqliteConnection, rows: 
 
 /// Declares a row with its INSERT statement, checked at compile time.
 ///
-/// The fields are the statement's variables, in its order. The struct gets `insert_one`, and [`rows_insert`] takes
-/// slices of it. A store tests with `assert_many_is_one_by_one` that both do the same.
+/// The fields are the statement's variables, in its order. The struct becomes a [`RowInsert`], and [`rows_insert`] takes
+/// slices of it. Each store tests that both forms store the same.
 #[macro_export]
 macro_rules! row_insert {
     (
@@ -110,14 +124,8 @@ macro_rules! row_insert {
                 $(::sqlx::Arguments::add(arguments, &self.$field)?;)+
                 Ok(())
             }
-        }
 
-        impl $(<$life>)? $name $(<$life>)? {
-            /// Inserts this row alone; returns how many rows were stored.
-            ///
-            /// # Errors
-            /// [`StoreError`](crate::kit::StoreError).
-            $visibility async fn insert_one(
+            async fn insert_one(
                 &self,
                 connection: &mut ::sqlx::SqliteConnection,
             ) -> Result<u64, $crate::kit::StoreError> {

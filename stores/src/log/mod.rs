@@ -16,6 +16,9 @@ pub mod repeat;
 pub mod segments;
 pub mod writer;
 
+#[cfg(test)]
+mod crash_tests;
+
 pub use error::LogError;
 pub use line::{LogEvent, LogLevel, LogLine, SpanFacts};
 pub use query::{LogCursor, LogFilter, LogOrder, LogPage, LogQuery, LogReader};

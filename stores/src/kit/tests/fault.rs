@@ -488,6 +488,71 @@ async fn a_batch_after_a_dropped_one_starts_clean() {
     database.close().await.unwrap();
 }
 
+/// Stores nothing and says that the disk failed.
+struct FailingDisk;
+
+impl BatchWork for FailingDisk {
+    type Request = Name;
+    type Answer = ();
+
+    fn is_single_statement(&self, _: &[Name]) -> bool {
+        false
+    }
+
+    async fn run_all(&mut self, writer: &mut SqliteConnection, requests: &[Name]) -> Result<Vec<()>, StoreError> {
+        insert(writer, &requests[0]).await?;
+        let error = sqlx::Error::Io(std::io::Error::from_raw_os_error(5));
+        Err(StoreError::classify("test", "insert", error))
+    }
+
+    async fn run_one(&mut self, _: &mut SqliteConnection, _: &Name) -> Result<(), StoreError> {
+        panic!("an unknown outcome is not tried again")
+    }
+}
+
+#[tokio::test]
+async fn after_an_input_output_error_the_outcome_is_unknown_and_the_writer_is_a_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut database, _) = open_test_database(directory.path()).await.unwrap();
+    // Something that only the old connection has.
+    database.writer().execute("CREATE TEMP TABLE old_connection (a)").await.unwrap();
+    let outcome = run_batch(&mut database, &mut FailingDisk, &names(0..3)).await;
+    assert!(outcome.writer_lost.is_none());
+    for answer in &outcome.answers {
+        let error = answer.as_ref().unwrap_err();
+        assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Interrupted);
+    }
+    assert!(database.writer().execute("SELECT * FROM old_connection").await.is_err());
+    let outcome = run_batch(&mut database, &mut Names::default(), &names(0..3)).await;
+    assert!(outcome.answers.iter().all(Result::is_ok), "{outcome:?}");
+    assert_eq!(count(&database).await, 3);
+
+    // A file that is gone can't be verified.
+    let path = database.path().to_owned();
+    let kept = path.with_extension("kept");
+    std::fs::rename(&path, &kept).unwrap();
+    let outcome = run_batch(&mut database, &mut FailingDisk, &names(3..4)).await;
+    assert!(outcome.writer_lost.is_some(), "{outcome:?}");
+    std::fs::rename(&kept, &path).unwrap();
+    database.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_checkpoint_moves_the_log_into_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut database, _) = open_test_database(directory.path()).await.unwrap();
+    database.checkpoint().await.unwrap();
+    let before = std::fs::metadata(database.path()).unwrap().len();
+    run_batch(&mut database, &mut Names::default(), &names(0..500)).await;
+    assert_eq!(std::fs::metadata(database.path()).unwrap().len(), before);
+    let size = database.size_bytes();
+    database.checkpoint().await.unwrap();
+    assert!(std::fs::metadata(database.path()).unwrap().len() > before);
+    assert!(database.size_bytes() > size, "the log stays allocated");
+    database.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_replaced_writer_goes_on() {
     let directory = tempfile::tempdir().unwrap();

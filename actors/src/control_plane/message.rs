@@ -1,0 +1,41 @@
+//! What ControlPlane can be asked or told.
+
+use holdfast_protocol::ids::AgentAlias;
+use holdfast_stores::control_plane::{AgentInitialize, Instance};
+use holdfast_stores::kit::{Readers, StoreError};
+
+use super::error::ControlPlaneError;
+use crate::reply::Reply;
+
+/// What ControlPlane can be asked or told. Requests carry a `reply`.
+pub enum ControlPlaneMessage {
+    /// Returns who this install is.
+    Instance {
+        /// The answer.
+        reply: Reply<Instance>,
+    },
+    /// Hands out the read-only connections, which see committed rows only.
+    Readers {
+        /// The connections.
+        reply: Reply<Readers>,
+    },
+    /// Notes that an agent's process was started now; answered once it is on disk.
+    AgentStarted {
+        /// Which agent.
+        alias: AgentAlias,
+        /// The answer.
+        reply: Reply<Result<(), ControlPlaneError>>,
+    },
+    /// Keeps what an agent answered to `initialize`; answered once it is on disk.
+    InitializePut {
+        /// The answer to keep.
+        answer: Box<AgentInitialize>,
+        /// The answer.
+        reply: Reply<Result<(), ControlPlaneError>>,
+    },
+    /// The check of the file has ended. Sent by the surface to itself.
+    Checked {
+        /// What is wrong with the file; nothing, hopefully.
+        outcome: Result<Vec<String>, StoreError>,
+    },
+}
