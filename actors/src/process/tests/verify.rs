@@ -7,7 +7,7 @@ use holdfast_protocol::ids::{InstanceId, LeaseId};
 use super::simulated::{Process, Question, SimulatedTable, World};
 use crate::process::verify::find_by_environment;
 use crate::process::{
-    Check, EndOptions, LeaseEvidence, OwnedProcessTree, ProcessStat, Verification, end_tree, verify_owned_tree,
+    EndOptions, LeaseEvidence, OwnedProcessTree, ProcessStat, Verification, end_tree, verify_owned_tree,
 };
 
 const WRAPPER: &str = "/opt/holdfast/bin/holdfast";
