@@ -209,6 +209,22 @@ impl<M: Send + 'static> Address<M> {
         self.deliver(Envelope { message, _permit: Some(permit) }).await
     }
 
+    /// Tells a fact at once or not at all: for actors that come and go, where nobody waits for the next incarnation.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`] when the bound is reached, [`CallError::Down`] or [`CallError::Stopped`] when it is not there.
+    pub fn tell_now(&self, message: M) -> Result<(), CallError> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|error| match error {
+            TryAcquireError::NoPermits => CallError::Busy,
+            TryAcquireError::Closed => CallError::Stopped,
+        })?;
+        match self.try_deliver(Envelope { message, _permit: Some(permit) }) {
+            Ok(()) => Ok(()),
+            Err((_, Refused::Never(error))) => Err(error),
+            Err((_, Refused::NotYet(_))) => Err(CallError::Stopped),
+        }
+    }
+
     /// Waits until the actor serves or is known not to.
     ///
     /// # Errors

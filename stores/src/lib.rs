@@ -1,5 +1,6 @@
 //! What Holdfast keeps: one module a store; SQL, files, crypto. No actors and no sockets.
 
+pub mod acp_sessions;
 pub mod config;
 pub mod control_plane;
 pub mod install_root;

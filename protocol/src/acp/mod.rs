@@ -9,6 +9,7 @@ pub mod envelope;
 pub mod errors;
 pub mod initialize;
 pub mod method;
+pub mod open_calls;
 pub mod permission;
 pub mod prompt;
 pub mod rewrite;
