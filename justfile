@@ -50,4 +50,4 @@ bench *ARGS:
 
 # crash rounds: kill -9 at random moments, every acknowledged write checked
 soak:
-    HOLDFAST_SOAK=1 cargo test --release -p holdfast-tests --test it soak -- --nocapture --test-threads=1
+    HOLDFAST_SOAK=1 cargo test --release -p holdfast-tests --test it crash -- --nocapture --test-threads=1
