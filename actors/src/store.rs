@@ -33,10 +33,7 @@ pub fn chain(error: &dyn Error) -> String {
 }
 
 /// Checks a store's whole file beside its owner's work and reports what is wrong with it.
-pub fn check_in_background(
-    readers: Readers,
-    report: impl FnOnce(Result<Vec<String>, StoreError>) + Send + 'static,
-) {
+pub fn check_in_background(readers: Readers, report: impl FnOnce(Result<Vec<String>, StoreError>) + Send + 'static) {
     tokio::spawn(async move { report(readers.quick_check().await) }.in_current_span());
 }
 

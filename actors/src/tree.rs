@@ -1,26 +1,40 @@
 //! The tree of a Holdfast daemon: which surfaces there are, in what order they start, and how they hold each other.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use holdfast_protocol::error::WireError;
+use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::health::{HealthWarning, ListenerHealth};
 use holdfast_stores::config::{
     AgentsConfig, ConfigError, ConfigSection, ConfigSnapshot, ConfigSource, DuplicateSection, PermissionsConfig,
     SectionDescriptor, SectionRegistry,
 };
 use holdfast_stores::install_root::InstallRoot;
+use holdfast_stores::kit::CursorKey;
 
-use crate::address::Address;
+use crate::acp::catalog::InstalledAgents;
+use crate::acp::directory::{Directory, DirectoryHandle};
+use crate::acp::environment::Environment;
+use crate::acp::leased::LeasedAgents;
+use crate::acp_sessions::{AcpSessionsHandle, AcpSessionsSurface};
+use crate::address::{Address, CallError, Down};
 use crate::config::{ConfigHandle, ConfigSurface};
 use crate::control_plane::{ControlPlaneHandle, ControlPlaneSurface};
 use crate::health::{HealthMessage, HealthProbe, HealthSurface, Observations, ServingPhase};
+use crate::leases::{
+    Adopter, InstanceSource, LeaseLauncher, LeasesConfig, LeasesHandle, LeasesPlace, LeasesSurface, Spawner,
+};
 use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
+use crate::process::ProcTable;
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
 use crate::sessions::{SessionsHandle, SessionsSurface};
 use crate::supervisor::{Child, Limits, Slot};
 
 /// How long the Log may take to apply a changed section.
-const CONFIGURE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const CONFIGURE_LIMIT: Duration = Duration::from_secs(10);
+/// How long Leases may take to end trees that are being ended when it stops.
+const LEASES_DRAIN: Duration = Duration::from_secs(30);
 
 /// Returns the sections of `config.toml` that the surfaces own. A program adds those of its listeners.
 pub fn config_sections() -> Vec<SectionDescriptor> {
@@ -28,6 +42,7 @@ pub fn config_sections() -> Vec<SectionDescriptor> {
         SectionDescriptor::of::<AgentsConfig>(),
         SectionDescriptor::of::<PermissionsConfig>(),
         SectionDescriptor::of::<LogsConfig>(),
+        SectionDescriptor::of::<LeasesConfig>(),
     ]
 }
 
@@ -55,6 +70,12 @@ pub struct HoldfastTree {
     pub version: &'static str,
     /// What health says for the life of the process.
     pub warnings: Vec<HealthWarning>,
+    /// This program: it is also the wrapper around adapters and the built-in agents.
+    pub program: PathBuf,
+    /// Starts wrappers; one a process.
+    pub spawner: Spawner,
+    /// Ends the orphans of killed wrappers, if this process adopts them.
+    pub adopter: Option<Adopter>,
 }
 
 /// The typed handles of the surfaces.
@@ -68,6 +89,14 @@ pub struct Handles {
     pub control_plane: ControlPlaneHandle,
     /// Sessions.
     pub sessions: SessionsHandle,
+    /// Leases.
+    pub leases: LeasesHandle,
+    /// AcpSessions.
+    pub acp_sessions: AcpSessionsHandle,
+    /// ACP sessions in flight.
+    pub acp_directory: DirectoryHandle,
+    /// What sessions in flight and their clients share.
+    pub acp: Arc<Environment>,
     /// Health.
     pub health: Address<HealthMessage>,
     /// Looks at the tree without asking any actor.
@@ -101,16 +130,46 @@ impl TreeBuilder for HoldfastTree {
         let config_slot = Slot::new("config", Limits::default());
         let control_plane_slot = Slot::new("control-plane", Limits::default());
         let sessions_slot = Slot::new("sessions", Limits::default());
+        let leases_slot = Slot::new("leases", Limits { drain: LEASES_DRAIN, ..Limits::default() });
+        let acp_sessions_slot = Slot::new("acp-sessions", Limits::default());
+        let directory_slot = Slot::new("acp-directory", Limits::default());
         let health_slot = Slot::new("health", Limits::default());
         let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
             let control = context.control.clone();
             move || observations(&control)
         });
+        let config_handle = ConfigHandle::new(config_slot.address());
+        let control_plane_handle = ControlPlaneHandle::new(control_plane_slot.address());
+        let leases_handle = LeasesHandle::new(leases_slot.address());
+        let acp_sessions_handle = AcpSessionsHandle::new(acp_sessions_slot.address());
+        let boot_id = context.ports.ids.uuid_v7().to_string();
+        let catalog = InstalledAgents::new(
+            config_handle.clone(),
+            control_plane_handle.clone(),
+            self.program.clone(),
+            self.root.agents_dir(),
+            context.ports.clone(),
+        );
+        let launcher = LeaseLauncher::new(leases_handle.clone(), self.spawner.clone());
+        let acp = Arc::new(Environment {
+            store: acp_sessions_handle.clone(),
+            launcher: Arc::new(LeasedAgents::new(launcher, config_handle.clone())),
+            catalog: Arc::new(catalog),
+            adapters: context.live.adapters.clone(),
+            ports: context.ports.clone(),
+            cursors: CursorKey::new(context.ports.ids.random_key()),
+            boot_id: boot_id.clone(),
+            version: self.version,
+        });
         let handles = Handles {
             log: log_slot.address(),
-            config: ConfigHandle::new(config_slot.address()),
-            control_plane: ControlPlaneHandle::new(control_plane_slot.address()),
+            config: config_handle,
+            control_plane: control_plane_handle.clone(),
             sessions: SessionsHandle::new(sessions_slot.address()),
+            leases: leases_handle,
+            acp_sessions: acp_sessions_handle,
+            acp_directory: DirectoryHandle::new(directory_slot.address()),
+            acp: Arc::clone(&acp),
             health: health_slot.address(),
             probe: probe.clone(),
         };
@@ -122,10 +181,37 @@ impl TreeBuilder for HoldfastTree {
         let control_plane = control_plane_slot.fill(&context.ports, control_plane);
         let sessions = SessionsSurface::new(self.root.data_dir(), self.version);
         let sessions = sessions_slot.fill(&context.ports, sessions);
+        let place = LeasesPlace {
+            install_root: self.root.path().to_owned(),
+            wrapper_path: self.spawner.wrapper_path().to_owned(),
+            run_started_at_ms: context.ports.clock.now_ms(),
+            spawner: Some(self.spawner.clone()),
+        };
+        let leases = leases_slot.fill(
+            &context.ports,
+            LeasesSurface::new(
+                self.root.data_dir(),
+                place,
+                instance_source(control_plane_handle),
+                Arc::new(ProcTable),
+                self.adopter.clone(),
+                context.config.clone(),
+                self.version,
+            ),
+        );
+        let acp_sessions = AcpSessionsSurface::new(self.root.data_dir(), self.version, boot_id);
+        let acp_sessions = acp_sessions_slot.fill(&context.ports, acp_sessions);
         let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
-        let tree: Vec<Box<dyn Child>> =
-            vec![Box::new(config), Box::new(control_plane), Box::new(sessions), Box::new(health)];
-        Built { log, tree, live: Vec::new(), handles }
+        let directory = directory_slot.fill(&context.ports, Directory::new(acp, context.live.sessions.clone()));
+        let tree: Vec<Box<dyn Child>> = vec![
+            Box::new(config),
+            Box::new(control_plane),
+            Box::new(leases),
+            Box::new(sessions),
+            Box::new(acp_sessions),
+            Box::new(health),
+        ];
+        Built { log, tree, live: vec![Box::new(directory)], handles }
     }
 
     async fn configure_upper(&self, handles: &Handles, config: &ConfigSnapshot) {
@@ -138,6 +224,26 @@ impl TreeBuilder for HoldfastTree {
         };
         tracing::warn!(%problem, "the log keeps its former configuration");
     }
+}
+
+/// Leases learn from ControlPlane which install this is.
+fn instance_source(control_plane: ControlPlaneHandle) -> InstanceSource {
+    Arc::new(move || {
+        let control_plane = control_plane.clone();
+        Box::pin(async move {
+            match control_plane.instance().await {
+                Ok(instance) => Ok(instance.instance_id),
+                Err(CallError::Down(down)) => {
+                    Err(Down { reason: format!("which install this is can't be told: {}", down.reason), ..down })
+                }
+                Err(error) => Err(Down {
+                    kind: ErrorKind::Down,
+                    reason: format!("which install this is can't be told: {error}"),
+                    remedy: "holdfast reload".to_owned(),
+                }),
+            }
+        })
+    })
 }
 
 /// Returns a section for a surface that must run whatever the file says. The snapshot keeps what is wrong with it, for

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use holdfast_actors::leases::Spawner;
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::root::{Root, RootHandle, RootSpec, SurfaceOutcome};
 use holdfast_actors::tree::{Handles, HoldfastTree, config_registry};
@@ -11,6 +12,7 @@ use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::InstanceLock;
 use tempfile::TempDir;
 
+use crate::daemon::executable;
 use crate::ports::{FakeClock, fake_ports};
 
 /// A running tree.
@@ -48,6 +50,9 @@ impl TestTree {
             tree,
             version: env!("CARGO_PKG_VERSION"),
             warnings: Vec::new(),
+            program: executable(),
+            spawner: Spawner::start(&executable()).unwrap(),
+            adopter: None,
         };
         let root = Root::start(RootSpec::without_listeners(lock, ports, builder)).await.unwrap();
         Self { root, clock, install_root, seed, directory }

@@ -306,9 +306,7 @@ async fn read_lines<S: AgentSink>(
                     adapter.tell(AdapterMessage::Answered { id, outcome }).await.map_err(drop)
                 }
                 Sorted::TooLong(limit_bytes) => sink.take(FromAgent::TooLong { limit_bytes }).await,
-                Sorted::Request { id, method, params } => {
-                    sink.take(FromAgent::Request { id, method, params }).await
-                }
+                Sorted::Request { id, method, params } => sink.take(FromAgent::Request { id, method, params }).await,
                 Sorted::Notification { method, params } => {
                     let wanted = params.as_ref().map_or(0, |raw| raw.get().len()).clamp(1, UPDATE_BYTES_MAX);
                     let permits = u32::try_from(wanted).unwrap_or(u32::MAX);

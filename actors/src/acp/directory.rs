@@ -78,10 +78,7 @@ impl DirectoryHandle {
     ///
     /// # Errors
     /// As an ACP client is told.
-    pub async fn create(
-        &self,
-        wanted: WantedSession,
-    ) -> Result<(SessionId, Address<SessionMessage>), ErrorObject> {
+    pub async fn create(&self, wanted: WantedSession) -> Result<(SessionId, Address<SessionMessage>), ErrorObject> {
         let wanted = Box::new(wanted);
         let made = self.address.call(LIMIT, |reply| DirectoryMessage::Create { wanted, reply }).await;
         made.unwrap_or_else(|error| Err(acp_error(&WireError::from(error), None)))

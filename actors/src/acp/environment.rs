@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use holdfast_protocol::acp::permission::PermissionPolicy;
 use holdfast_protocol::error::WireError;
 use holdfast_protocol::ids::{AgentAlias, InstanceId};
+use holdfast_stores::config::UnattendedPolicy;
 use holdfast_stores::kit::CursorKey;
 use serde_json::value::RawValue;
 
@@ -27,20 +28,9 @@ pub struct AgentSettings {
     /// What to do with permission requests.
     pub permissions: PermissionPolicy,
     /// What to do with those that the policy leaves to a person when nobody is attached.
-    pub unattended: Unattended,
+    pub unattended: UnattendedPolicy,
     /// How long an adapter without a turn is kept.
     pub idle_timeout_ms: i64,
-}
-
-/// What to do with a question when nobody is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unattended {
-    /// Say no.
-    Deny,
-    /// Allow what only reads, say no to the rest.
-    AllowReads,
-    /// Wait until somebody attaches.
-    Wait,
 }
 
 /// Knows the install and its agents: their settings, and what they said of themselves last time.

@@ -53,16 +53,8 @@ pub struct FeedStart {
 /// Runs a feed until the client or the session has gone.
 pub async fn run(start: FeedStart, store: AcpSessionsHandle, capabilities: ClientCapabilities, out: FrameSender) {
     let FeedStart { row_id, next_seq, replay_through, live, commands } = start;
-    let feed = Feed {
-        row_id,
-        next_seq,
-        replay_through,
-        store,
-        capabilities,
-        out,
-        skips: VecDeque::new(),
-        frames: Vec::new(),
-    };
+    let feed =
+        Feed { row_id, next_seq, replay_through, store, capabilities, out, skips: VecDeque::new(), frames: Vec::new() };
     if let Err(Stopped::StoreFailed(error)) = feed.run(live, commands).await {
         tracing::error!(%error, "a client's feed ended: the session's history can't be read");
     }

@@ -11,10 +11,12 @@
 //! updates while it keeps up and the store when it does not, so attaching in mid-turn has no gap and no repeat.
 
 pub mod adapter;
+pub mod catalog;
 pub mod directory;
 pub mod environment;
 pub mod feed;
 pub mod launcher;
+pub mod leased;
 pub mod north;
 pub mod session;
 #[cfg(test)]

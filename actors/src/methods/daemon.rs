@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::methods::MethodContext;
 use crate::root::{self, SurfaceOutcome};
 use crate::router::RouterBuilder;
+use crate::time::rfc3339_utc;
 
 /// What does not change while a daemon runs.
 #[derive(Debug, Clone)]
@@ -75,7 +76,7 @@ async fn status(context: &MethodContext) -> StatusReport {
         root: context.facts.root.display().to_string(),
         socket: context.facts.socket.display().to_string(),
         http: http_status(&health),
-        started_at: rfc_3339(health.started_ms),
+        started_at: rfc3339_utc(health.started_ms),
         started_at_ms: health.started_ms,
         uptime_ms: u64::try_from(context.clock.now_ms().saturating_sub(health.started_ms)).unwrap_or(0),
         surfaces: health.surfaces.into_iter().map(SurfaceStatus::from).collect(),
@@ -127,12 +128,4 @@ pub fn reload_report(report: root::ReloadReport) -> ReloadReport {
 
 fn whole_ms(took: Duration) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Writes an instant as RFC 3339 in UTC; one outside the calendar as milliseconds.
-fn rfc_3339(at_ms: i64) -> String {
-    match jiff::Timestamp::from_millisecond(at_ms) {
-        Ok(at) => at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
-        Err(_) => format!("{at_ms} ms"),
-    }
 }

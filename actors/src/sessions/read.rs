@@ -15,6 +15,7 @@ use super::rules;
 use super::state::SessionsState;
 use crate::reply::Reply;
 use crate::surface::{Context, Reporter};
+use crate::time::rfc3339_utc;
 
 /// Events or sessions on a page when the request does not say.
 const PAGE_DEFAULT: u32 = 100;
@@ -163,14 +164,9 @@ fn session_row(record: SessionRecord) -> SessionRow {
         turn_state: record.turn_state,
         turn_count: record.turn_count,
         message_count: record.message_count,
-        created_at: rfc3339(record.created_at_ms),
+        created_at: rfc3339_utc(record.created_at_ms),
         created_at_ms: record.created_at_ms,
-        updated_at: rfc3339(record.updated_at_ms),
+        updated_at: rfc3339_utc(record.updated_at_ms),
         updated_at_ms: record.updated_at_ms,
     }
-}
-
-/// Returns an instant as people read it; one outside the years -9999 to 9999 as its number.
-fn rfc3339(at_ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(at_ms).map_or_else(|_| at_ms.to_string(), |at| at.to_string())
 }

@@ -7,21 +7,18 @@ use futures_util::future::BoxFuture;
 use holdfast_actors::control_plane::ControlPlaneHandle;
 use holdfast_actors::methods::{DaemonFacts, MethodContext, router};
 use holdfast_actors::root::{Grown, Listener, ListenerStatus, RootControl};
-use holdfast_actors::router::Caller;
 use holdfast_actors::supervisor::DynamicSupervisor;
 use holdfast_actors::tree::HoldfastTree;
 use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::ids::InstanceId;
-use holdfast_protocol::methods::acp::AttachParams;
 use holdfast_stores::config::ConfigSnapshot;
 use holdfast_stores::install_root::InstallRoot;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::attach::AcpClients;
 use crate::http::{HttpLimits, HttpListener, RouterDispatch};
-use crate::socket::{
-    AcpAttach, AcpStart, BindError, BoundSocket, Identity, SocketLimits, SocketServer, SocketService, bind,
-};
+use crate::socket::{BindError, BoundSocket, Identity, SocketLimits, SocketServer, SocketService, bind};
 
 /// Makes the listeners of a daemon.
 pub(super) fn listeners(
@@ -53,7 +50,11 @@ pub(super) fn listeners(
         path: root.socket(),
         service: SocketService {
             router: Arc::clone(&router),
-            acp: Arc::new(NoAcp),
+            acp: Arc::new(AcpClients::new(
+                Arc::clone(&grown.handles.acp),
+                grown.handles.acp_directory.clone(),
+                grown.live.connections.clone(),
+            )),
             identity,
             limits: SocketLimits::default(),
         },
@@ -159,14 +160,4 @@ fn bind_error(error: &BindError) -> WireError {
         message.push_str(&format!(": {source}"));
     }
     WireError::new(kind, message).with_remedy("look at what is there; the daemon removes only stale sockets of its own")
-}
-
-/// Says that no agent can be attached to.
-struct NoAcp;
-
-impl AcpAttach for NoAcp {
-    fn attach(&self, _caller: &Caller, params: AttachParams) -> BoxFuture<'static, Result<AcpStart, WireError>> {
-        let message = format!("agent `{}` can't be attached to: this daemon serves no ACP", params.agent);
-        Box::pin(async move { Err(WireError::new(ErrorKind::Down, message)) })
-    }
 }

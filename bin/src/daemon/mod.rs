@@ -1,5 +1,6 @@
 //! `holdfast daemon`: one process that owns one install root until it is told to stop.
 
+mod attach;
 mod listeners;
 mod process;
 mod signals;
@@ -7,6 +8,7 @@ mod signals;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_actors::leases::{Adopter, Ownership, Spawner};
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::ports::Ports;
 use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootFailed, RootHandle, RootSpec, SurfaceOutcome};
@@ -61,8 +63,6 @@ struct ReadyListener {
 /// Why it did not start, or why it ended unasked.
 pub fn run(place: &Place, global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Failure> {
     process::keep_files_private();
-    process::adopt_orphans()
-        .map_err(|error| Failure::new(Exit::Failed, format!("failed to become the adopter of orphans: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .thread_name("holdfast")
@@ -139,9 +139,28 @@ async fn start(
     let source = ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os()));
     let tree = router.new_tree();
     router.adopt_unmarked(tree);
-    let builder = HoldfastTree { root: root.clone(), source, router, tree, version: VERSION, warnings: Vec::new() };
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to find this program's own file: {error}")))?;
+    let spawner = Spawner::start(&executable).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let adopter = Adopter::install(spawner.clone(), Ownership::SpawnerOnly)
+        .map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let reaper = adopter.clone();
+    tokio::spawn(async move {
+        if let Err(error) = reaper.reap_the_dead().await {
+            tracing::warn!(%error, "dead orphans are not reaped any more");
+        }
+    });
+    let builder = HoldfastTree {
+        root: root.clone(),
+        source,
+        router,
+        tree,
+        version: VERSION,
+        warnings: Vec::new(),
+        program: executable.clone(),
+        spawner,
+        adopter: Some(adopter),
+    };
     let place = root.clone();
     let make_listeners =
         move |grown: Grown<'_, HoldfastTree>| listeners::listeners(&grown, &place, VERSION, executable);

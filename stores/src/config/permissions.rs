@@ -1,24 +1,10 @@
 //! `[permissions]`: what happens when an agent asks to do something.
 
+pub use holdfast_protocol::acp::permission::PermissionPolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::section::ConfigSection;
-
-/// What is answered when an agent asks for permission.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PermissionPolicy {
-    /// Ask whoever is attached.
-    #[default]
-    Ask,
-    /// Allow reading, ask for the rest.
-    AllowReads,
-    /// Allow everything.
-    AllowAll,
-    /// Deny everything.
-    DenyAll,
-}
 
 /// What is answered when nobody is attached who could be asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

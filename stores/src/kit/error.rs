@@ -230,9 +230,7 @@ impl StoreError {
             Self::ReadOnly { .. } | Self::NoAccess { .. } => {
                 Some("make the data directory writable for the daemon's user, then run `holdfast reload`")
             }
-            Self::Damaged { .. } | Self::Row { .. } => {
-                Some(Self::DAMAGED_REMEDY)
-            }
+            Self::Damaged { .. } | Self::Row { .. } => Some(Self::DAMAGED_REMEDY),
             Self::OutcomeUnknown { .. } => {
                 Some("check the disk, then repeat the request with the same idempotency key")
             }
@@ -404,9 +402,7 @@ impl OpenError {
     /// Returns what a person can do about it.
     pub fn remedy(&self) -> String {
         match self {
-            Self::Damaged { .. } => {
-                StoreError::DAMAGED_REMEDY.to_owned()
-            }
+            Self::Damaged { .. } => StoreError::DAMAGED_REMEDY.to_owned(),
             Self::MissingButExpected { marker, .. } => format!(
                 "restore the file from a backup, or remove `{}` to start with an empty store; then run `holdfast reload`",
                 marker.display()
@@ -432,9 +428,7 @@ impl OpenError {
             Self::Store { source, .. } => source
                 .remedy()
                 .map_or_else(|| "the log holds the cause; then run `holdfast reload`".to_owned(), str::to_owned),
-            Self::Migration { .. } => {
-                "the file is as it was and the log holds the cause".to_owned()
-            }
+            Self::Migration { .. } => "the file is as it was and the log holds the cause".to_owned(),
         }
     }
 }

@@ -110,13 +110,7 @@ impl Client {
         });
     }
 
-    fn session_new(
-        &self,
-        id: OwnedId,
-        params: Option<&RawValue>,
-        joiner: Joiner,
-        context: &Context<ClientMessage>,
-    ) {
+    fn session_new(&self, id: OwnedId, params: Option<&RawValue>, joiner: Joiner, context: &Context<ClientMessage>) {
         let wanted = match wanted_session(params, joiner.agent.clone()) {
             Ok(wanted) => wanted,
             Err(error) => return self.say_error(id, &error),
@@ -215,7 +209,7 @@ impl Client {
                     let _gone = out.push_now(answer_frame(id, outcome));
                 });
             }
-            _ => self.forward(id, name, params, &session, feed),
+            _ => self.forward(id, name, params, &session),
         }
     }
 
@@ -235,14 +229,7 @@ impl Client {
     }
 
     /// Passes on what is neither ours nor known: modes, config options, extensions.
-    fn forward(
-        &self,
-        id: OwnedId,
-        name: &str,
-        params: &RawValue,
-        session: &Address<SessionMessage>,
-        _feed: mpsc::UnboundedSender<FeedCommand>,
-    ) {
+    fn forward(&self, id: OwnedId, name: &str, params: &RawValue, session: &Address<SessionMessage>) {
         let (method, params, session, out) = (name.to_owned(), params.to_owned(), session.clone(), self.out.clone());
         tokio::spawn(async move {
             let message = |reply| SessionMessage::Forward { method, params, reply };
@@ -255,11 +242,7 @@ impl Client {
 }
 
 /// Makes a reply that answers a prompt through the client's feed, so that it overtakes no update.
-fn answer_after_updates(
-    id: OwnedId,
-    feed: mpsc::UnboundedSender<FeedCommand>,
-    out: FrameSender,
-) -> Reply<PromptDone> {
+fn answer_after_updates(id: OwnedId, feed: mpsc::UnboundedSender<FeedCommand>, out: FrameSender) -> Reply<PromptDone> {
     Reply::sink(move |done: Result<PromptDone, CallError>| {
         let (seq, outcome) = match done {
             Ok(done) => (done.after_seq, done.outcome),
@@ -322,8 +305,8 @@ impl Joiner {
         reporter: &crate::surface::Reporter<ClientMessage>,
     ) {
         let (feed, commands) = mpsc::unbounded_channel();
-        let (client, capabilities, sender) = (self.client, self.capabilities.clone(), feed.clone());
-        let attach = |reply| SessionMessage::Attach { client, capabilities, feed: sender, reply };
+        let (client, sender) = (self.client, feed.clone());
+        let attach = |reply| SessionMessage::Attach { client, feed: sender, reply };
         let attached = session.call_waiting(SLOW_LIMIT, attach).await;
         let request = match (&answer, &line) {
             (Answer::Setup { id, .. }, _) | (Answer::Fixed(_), Some((id, _))) => Some(id.clone()),

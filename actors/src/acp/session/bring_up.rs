@@ -28,7 +28,7 @@ const SETUP_LIMIT: Duration = Duration::from_secs(180);
 
 /// How an agent came to have the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+pub enum How {
     /// It made it.
     New,
     /// It still had it.
@@ -40,18 +40,24 @@ pub(crate) enum How {
 }
 
 /// An agent that has the session.
-pub(crate) struct BroughtUp {
-    pub(crate) adapter: Address<AdapterMessage>,
-    pub(crate) capabilities: AgentCapabilities,
-    pub(crate) settings: AgentSettings,
-    pub(crate) agent_session_id: String,
-    pub(crate) setup: Box<RawValue>,
-    pub(crate) how: How,
+pub struct BroughtUp {
+    /// Its process.
+    pub adapter: Address<AdapterMessage>,
+    /// What it offers.
+    pub capabilities: AgentCapabilities,
+    /// How it was configured when it started.
+    pub settings: AgentSettings,
+    /// Its own id of the session.
+    pub agent_session_id: String,
+    /// Its answer to new, load or resume.
+    pub setup: Box<RawValue>,
+    /// How it came to have the session.
+    pub how: How,
 }
 
 /// Why there is no agent that has the session; as a client is told.
 #[derive(Debug, Clone)]
-pub(crate) struct BringUpError(pub(crate) ErrorObject);
+pub struct BringUpError(pub ErrorObject);
 
 impl BringUpError {
     fn not_now(message: String) -> Self {
@@ -229,10 +235,7 @@ async fn set_up(
     }
 }
 
-async fn make_new(
-    adapter: &Address<AdapterMessage>,
-    wanted: &Wanted,
-) -> Result<(String, Box<RawValue>), BringUpError> {
+async fn make_new(adapter: &Address<AdapterMessage>, wanted: &Wanted) -> Result<(String, Box<RawValue>), BringUpError> {
     let setup = ask(adapter, method::SESSION_NEW, wanted.new_params.clone(), SETUP_LIMIT)
         .await
         .map_err(|error| setup_error(method::SESSION_NEW, error))?;

@@ -1,6 +1,5 @@
 //! The whole door of a live session.
 
-use holdfast_protocol::acp::capabilities::ClientCapabilities;
 use holdfast_protocol::error::ErrorObject;
 use holdfast_stores::acp_sessions::{AcpSessionRow, AcpUpdate};
 use holdfast_stores::kit::StoreError;
@@ -49,8 +48,6 @@ pub enum SessionMessage {
     Attach {
         /// Which client.
         client: ClientId,
-        /// What it can take.
-        capabilities: ClientCapabilities,
         /// Its feed.
         feed: mpsc::UnboundedSender<FeedCommand>,
         /// Where the session is.

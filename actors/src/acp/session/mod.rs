@@ -53,9 +53,7 @@ impl Surface for LiveSession {
     ) -> Result<(), Fault> {
         match message {
             SessionMessage::Open { reply } => state.open(reply),
-            SessionMessage::Attach { client, capabilities, feed, reply } => {
-                state.attach(client, capabilities, feed, reply);
-            }
+            SessionMessage::Attach { client, feed, reply } => state.attach(client, feed, reply),
             SessionMessage::Detach { client } => state.detach(client),
             SessionMessage::Prompt { client, params, reply } => state.prompt(client, params, reply),
             SessionMessage::Cancel { client } => state.cancel(client),

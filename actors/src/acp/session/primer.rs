@@ -108,8 +108,7 @@ mod tests {
         say("agent_thought_chunk", "secret");
         let prompt = json!({ "sessionId": "s", "prompt": [{ "type": "text", "text": "and 2+2?" }] });
         let params = serde_json::value::to_raw_value(&prompt).unwrap();
-        let primed: serde_json::Value =
-            serde_json::from_str(transcript.before_prompt(&params).unwrap().get()).unwrap();
+        let primed: serde_json::Value = serde_json::from_str(transcript.before_prompt(&params).unwrap().get()).unwrap();
         let primer = primed["prompt"][0]["text"].as_str().unwrap();
         assert!(primer.contains("User: what is 1+1?\n\nAgent: It is 2."), "{primer}");
         assert!(!primer.contains("secret"));

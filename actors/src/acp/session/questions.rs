@@ -11,11 +11,11 @@ use holdfast_protocol::acp::permission::{
 use holdfast_protocol::acp::rewrite::{Places, rewrite_session_ids};
 use holdfast_protocol::error::{ErrorKind, ErrorObject, WireError};
 use holdfast_protocol::jsonrpc::{self, OwnedId};
+use holdfast_stores::config::UnattendedPolicy;
 use serde_json::value::RawValue;
 
 use super::ClientId;
 use super::state::{Agent, SessionState};
-use crate::acp::environment::Unattended;
 use crate::acp::feed::FeedCommand;
 
 /// A question that is open.
@@ -63,7 +63,7 @@ impl SessionState {
     fn decided(&self, request: &PermissionRequest<'_>) -> Decision {
         let (policy, unattended) = match &self.agent {
             Agent::Ready(ready) => (ready.settings.permissions, ready.settings.unattended),
-            Agent::Gone | Agent::Starting | Agent::Ending => (PermissionPolicy::DenyAll, Unattended::Deny),
+            Agent::Gone | Agent::Starting | Agent::Ending => (PermissionPolicy::DenyAll, UnattendedPolicy::Deny),
         };
         match decide(policy, request.tool_kind.as_ref(), &request.options) {
             Decision::Ask if self.clients.is_empty() => decide_unattended(unattended, request),
@@ -146,9 +146,9 @@ impl SessionState {
         for (question, open) in std::mem::take(&mut self.questions) {
             let unattended = match &self.agent {
                 Agent::Ready(ready) => ready.settings.unattended,
-                Agent::Gone | Agent::Starting | Agent::Ending => Unattended::Deny,
+                Agent::Gone | Agent::Starting | Agent::Ending => UnattendedPolicy::Deny,
             };
-            if unattended == Unattended::Wait {
+            if unattended == UnattendedPolicy::Wait {
                 self.questions.insert(question, Question { asked: BTreeSet::new(), ..open });
             } else {
                 self.decide_alone(open);
@@ -158,8 +158,10 @@ impl SessionState {
 
     fn decide_alone(&mut self, open: Question) {
         let unattended = match &self.agent {
-            Agent::Ready(ready) if ready.settings.unattended == Unattended::AllowReads => Unattended::AllowReads,
-            _ => Unattended::Deny,
+            Agent::Ready(ready) if ready.settings.unattended == UnattendedPolicy::AllowReads => {
+                UnattendedPolicy::AllowReads
+            }
+            _ => UnattendedPolicy::Deny,
         };
         let decision = parse_permission_request(Some(&open.agent_params))
             .map_or(Decision::Cancelled, |request| decide_unattended(unattended, &request));
@@ -171,8 +173,7 @@ impl SessionState {
             Decision::Select(option) => selected_result(&option),
             Decision::Cancelled | Decision::Ask => cancelled_result(),
         };
-        let outcome =
-            result.map_err(|error| WireError::new(ErrorKind::Internal, error.to_string()).to_object());
+        let outcome = result.map_err(|error| WireError::new(ErrorKind::Internal, error.to_string()).to_object());
         self.answer_agent(agent_request, outcome);
     }
 
@@ -206,11 +207,11 @@ impl SessionState {
     }
 }
 
-fn decide_unattended(unattended: Unattended, request: &PermissionRequest<'_>) -> Decision {
+fn decide_unattended(unattended: UnattendedPolicy, request: &PermissionRequest<'_>) -> Decision {
     match unattended {
-        Unattended::Wait => Decision::Ask,
-        Unattended::Deny => deny(&request.options),
-        Unattended::AllowReads => {
+        UnattendedPolicy::Wait => Decision::Ask,
+        UnattendedPolicy::Deny => deny(&request.options),
+        UnattendedPolicy::AllowReads => {
             let reads = request.tool_kind.as_ref().is_some_and(|kind| kind.only_reads());
             match reads.then(|| allow(&request.options)) {
                 Some(decision @ Decision::Select(_)) => decision,

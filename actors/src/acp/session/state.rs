@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_protocol::acp::capabilities::{AgentCapabilities, ClientCapabilities};
+use holdfast_protocol::acp::capabilities::AgentCapabilities;
 use holdfast_protocol::acp::errors::{acp_error, not_now};
 use holdfast_protocol::error::{ErrorKind, ErrorObject, WireError};
 use holdfast_stores::acp_sessions::{AcpSessionRow, AcpSessionStatus, AcpUpdate, RowChange, TurnEnd};
@@ -70,7 +70,6 @@ pub struct SessionState {
 
 /// A client that is attached.
 pub(super) struct Client {
-    pub(super) capabilities: ClientCapabilities,
     pub(super) feed: mpsc::UnboundedSender<FeedCommand>,
 }
 
@@ -178,13 +177,12 @@ impl SessionState {
     pub(super) fn attach(
         &mut self,
         client: ClientId,
-        capabilities: ClientCapabilities,
         feed: mpsc::UnboundedSender<FeedCommand>,
         reply: Reply<Attached>,
     ) {
         let live = self.live.subscribe();
         reply.send(Attached { row: self.row.clone(), stored_seq: self.journal.stored_seq(), live });
-        self.clients.insert(client, Client { capabilities, feed });
+        self.clients.insert(client, Client { feed });
         self.offer_questions(client);
     }
 
@@ -413,7 +411,9 @@ impl SessionState {
                 self.store_again_after(STORE_AGAIN, context);
             }
             Ok(Err(error)) => self.store_failed(&error.to_wire(), context),
-            Err(error @ (CallError::Down(_) | CallError::Stopped)) => self.store_failed(&WireError::from(error), context),
+            Err(error @ (CallError::Down(_) | CallError::Stopped)) => {
+                self.store_failed(&WireError::from(error), context)
+            }
         }
     }
 

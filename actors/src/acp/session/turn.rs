@@ -20,11 +20,11 @@ use super::state::{Agent, ReadyAgent, SessionState, TITLE_CHARS, Then};
 use super::{ClientId, PromptDone, SessionMessage};
 use crate::acp::adapter::{AdapterError, AdapterMessage, AgentAnswer};
 use crate::acp::feed::FeedCommand;
-use crate::acp::open_calls::OpenCalls;
 use crate::acp::session::bring_up;
 use crate::address::Address;
 use crate::reply::Reply;
 use crate::surface::Context;
+use holdfast_protocol::acp::open_calls::OpenCalls;
 
 /// Prompts that may wait in one session.
 const WAITING_MAX: usize = 64;
@@ -209,12 +209,7 @@ impl SessionState {
     }
 
     /// Records the turn's end; whoever asked is answered once it is on disk.
-    fn settle_turn(
-        &mut self,
-        outcome: TurnOutcome,
-        answer: Result<Box<RawValue>, ErrorObject>,
-        error: Option<String>,
-    ) {
+    fn settle_turn(&mut self, outcome: TurnOutcome, answer: Result<Box<RawValue>, ErrorObject>, error: Option<String>) {
         let Some(mut turn) = self.turn.take() else { return };
         let now_ms = self.now_ms();
         if outcome != TurnOutcome::Ended {
@@ -279,15 +274,15 @@ impl SessionState {
         if let Agent::Ready(ready) = &self.agent {
             let params = session_params(&ready.session_id);
             // An agent that is gone has no turn left to cancel.
-            let _gone = ready.adapter.tell_now(AdapterMessage::Notify { method: method::SESSION_CANCEL.to_owned(), params });
+            let _gone =
+                ready.adapter.tell_now(AdapterMessage::Notify { method: method::SESSION_CANCEL.to_owned(), params });
         }
     }
 }
 
 fn turn_end(number: i64, outcome: TurnOutcome, result: Option<&Box<RawValue>>, error: Option<String>) -> TurnEnd {
-    let stop_reason = result.and_then(|result| {
-        parse_prompt_result(result).stop_reason.map(|reason| reason.name().to_owned())
-    });
+    let stop_reason =
+        result.and_then(|result| parse_prompt_result(result).stop_reason.map(|reason| reason.name().to_owned()));
     TurnEnd { number, outcome, stop_reason, result: result.map(|result| result.get().to_owned()), error }
 }
 
@@ -333,7 +328,8 @@ pub(super) async fn ask_for_client(
     agent_session_id: &str,
     session_id: &str,
 ) -> Result<Box<RawValue>, ErrorObject> {
-    let broken = |error: &dyn std::fmt::Display| acp_error(&WireError::new(ErrorKind::Internal, error.to_string()), None);
+    let broken =
+        |error: &dyn std::fmt::Display| acp_error(&WireError::new(ErrorKind::Internal, error.to_string()), None);
     let places = Places::of_method(method);
     let south = |id: &str| (id == session_id).then(|| agent_session_id.to_owned());
     let params = rewrite_session_ids(params, places, south)

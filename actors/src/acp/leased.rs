@@ -1,0 +1,115 @@
+//! Agents as processes under leases.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use holdfast_protocol::ids::SessionId;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::ChildStderr;
+
+use crate::acp::launcher::{AgentCommand, AgentLauncher, EndTree, LaunchError, Launched};
+use crate::config::ConfigHandle;
+use crate::leases::{ExitWatch, LaunchPlan, LeaseLauncher, LeasesConfig, LeasesHandle, ProcessExit};
+
+/// The longest line of an agent's complaints that goes into the log at once.
+const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
+
+/// Starts agents under leases.
+pub struct LeasedAgents {
+    launcher: LeaseLauncher,
+    config: ConfigHandle,
+}
+
+impl LeasedAgents {
+    /// Makes the launcher.
+    pub fn new(launcher: LeaseLauncher, config: ConfigHandle) -> Self {
+        Self { launcher, config }
+    }
+
+    async fn start(&self, command: AgentCommand, session_id: Option<SessionId>) -> Result<Launched, LaunchError> {
+        let kill_grace = self.config.section::<LeasesConfig>().await.unwrap_or_default().kill_grace();
+        let alias = command.alias.clone();
+        let program = command.argv.first().cloned().unwrap_or_default();
+        let plan = LaunchPlan {
+            agent: alias.to_string(),
+            session_id,
+            argv: command.argv.into_iter().map(OsString::from).collect(),
+            directory: Some(existing_directory(command.cwd)),
+            environment: command.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            kill_grace,
+        };
+        let leased = self.launcher.launch(plan).await.map_err(|error| LaunchError {
+            message: format!("agent `{alias}` (`{program}`) could not be started: {}", crate::store::chain(&error)),
+            remedy: format!("check `command` of [agents.{alias}] in config.toml; `holdfast agent detect` finds agents"),
+            retryable: false,
+        })?;
+        let process = leased.process;
+        tokio::spawn(log_complaints(process.stderr, alias.to_string()));
+        Ok(Launched {
+            lease_id: leased.lease_id,
+            stdin: Box::new(process.stdin),
+            stdout: Box::new(process.stdout),
+            exited: Box::pin(how_it_ended(process.exit)),
+            end: end_of(self.launcher.leases().clone(), leased.lease_id),
+        })
+    }
+}
+
+impl AgentLauncher for LeasedAgents {
+    fn launch(
+        &self,
+        command: AgentCommand,
+        session_id: Option<SessionId>,
+    ) -> BoxFuture<'_, Result<Launched, LaunchError>> {
+        Box::pin(self.start(command, session_id))
+    }
+}
+
+/// A session's directory may be gone by the time it is resumed; the agent then starts where it can say so itself.
+fn existing_directory(directory: PathBuf) -> PathBuf {
+    if directory.is_dir() { directory } else { PathBuf::from("/") }
+}
+
+async fn how_it_ended(mut exit: ExitWatch) -> String {
+    match exit.adapter_ended().await {
+        Some(ProcessExit { exit_code: Some(code), .. }) => format!("exit status {code}"),
+        Some(ProcessExit { exit_signal: Some(signal), .. }) => format!("signal {signal}"),
+        Some(ProcessExit { exit_code: None, exit_signal: None }) | None => "its wrapper was killed".to_owned(),
+    }
+}
+
+fn end_of(leases: LeasesHandle, lease_id: holdfast_protocol::ids::LeaseId) -> EndTree {
+    Arc::new(move || {
+        let leases = leases.clone();
+        Box::pin(async move {
+            if let Err(error) = leases.close(lease_id, None).await {
+                tracing::error!(%lease_id, %error, "an agent's process tree could not be ended; its lease stays open");
+            }
+        })
+    })
+}
+
+/// What an agent complains about goes into the log, line by line.
+async fn log_complaints(stderr: ChildStderr, agent: String) {
+    let mut lines = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut lines).take(COMPLAINT_BYTES_MAX).read_until(b'\n', &mut line).await {
+            Ok(0) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line);
+                let text = text.trim_end();
+                if !text.is_empty() {
+                    tracing::info!(agent, "agent says: {text}");
+                }
+            }
+            Err(error) => {
+                tracing::debug!(agent, %error, "failed to read what the agent complains about");
+                return;
+            }
+        }
+    }
+}
