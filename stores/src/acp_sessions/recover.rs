@@ -25,18 +25,12 @@ pub struct Recovered {
 }
 
 /// Settles everything of runs other than `boot_id`. Running it again changes nothing.
-pub(super) async fn settle(
-    store: &mut AcpSessionsStore,
-    boot_id: &str,
-    now_ms: i64,
-) -> Result<Recovered, StoreError> {
-    let failed = sqlx::query!(
-        "UPDATE acp_session SET status = 'failed' WHERE status = 'starting' AND boot_id <> ?1",
-        boot_id
-    )
-    .execute(store.database.writer())
-    .await
-    .in_store(ROLE, "settle sessions that never came to be")?;
+pub(super) async fn settle(store: &mut AcpSessionsStore, boot_id: &str, now_ms: i64) -> Result<Recovered, StoreError> {
+    let failed =
+        sqlx::query!("UPDATE acp_session SET status = 'failed' WHERE status = 'starting' AND boot_id <> ?1", boot_id)
+            .execute(store.database.writer())
+            .await
+            .in_store(ROLE, "settle sessions that never came to be")?;
     let cut = sqlx::query!(
         "SELECT turn.session, turn.number, turn.first_seq, session.session_id, session.update_count
          FROM acp_session AS session JOIN acp_turn AS turn ON turn.session = session.id

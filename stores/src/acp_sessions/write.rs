@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::json;
 use sqlx::SqliteConnection;
 
+use super::ROLE;
 use super::read::session_get;
 use super::row::{
     AcpSessionRow, AcpSessionRowId, NewAcpSession, RowChange, SessionChange, TurnBegin, TurnEnd, TurnState,
 };
-use super::ROLE;
 use crate::kit::error::InStore;
-use crate::kit::row_insert::rows_insert;
+use crate::kit::row_insert::{RowInsert, rows_insert};
 use crate::kit::{BatchWork, StoreError};
 use crate::row_insert;
 
