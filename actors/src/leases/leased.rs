@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -11,6 +11,8 @@ use tokio::sync::{oneshot, watch};
 
 use super::spawn::{Job, Raw, SpawnError, Spawner, end_unwanted};
 use super::wrapper::StatusLine;
+use crate::process::proc_table::pidfd_inode;
+use crate::process::{ProcTable, ProcessTable};
 
 /// The root of a tree, the wrapper, as the lease row records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,21 @@ pub(super) struct Starting {
 }
 
 impl LeasedProcess {
+    /// Ends the tree without its lease: for a process whose start could not be recorded.
+    pub fn abandon(self) {
+        let pid = self.identity.pid;
+        let Some(target) = (pid > 1).then(|| Pid::from_raw(pid)).flatten() else { return };
+        // Gone and reaped is as good as ended.
+        let Ok(pidfd) = pidfd_open(target, PidfdFlags::empty()) else { return };
+        let ours = match ProcTable.stat(pid) {
+            Ok(Some(stat)) => stat.start_ticks == self.identity.start_ticks && stat.parent_pid == ProcTable.own_pid(),
+            Ok(None) | Err(_) => false,
+        };
+        if ours && pidfd_inode(&pidfd) == self.identity.pidfd_inode {
+            end_unwanted(pid, pidfd);
+        }
+    }
+
     /// Starts to watch a wrapper. No await between the spawn and this, so no wrapper is ever without a watcher.
     pub(super) fn take_over(raw: Raw, spawner: Spawner) -> Result<Starting, SpawnError> {
         let resource = |action| move |source| SpawnError::Resource { action, source };

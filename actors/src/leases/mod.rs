@@ -1,12 +1,201 @@
-//! Process leases: which adapter processes are ours.
+//! The Leases actor: owns `data/leases.db`. It records which adapter processes are ours before they exist, verifies
+//! before any signal, and looks after what earlier runs left open.
+//!
+//! Waiting and ending run beside the actor and report by message; the mailbox never waits for a process. A reload
+//! forgets who waited for a close, not what is to be closed: the tasks report to whichever incarnation lives then.
 
 pub mod adopt;
+pub mod command;
 mod config;
+mod ending;
+mod error;
+mod handle;
+mod launch;
 pub mod leased;
+mod message;
 pub mod spawn;
+mod state;
+#[cfg(test)]
+mod tests;
 pub mod wrapper;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use holdfast_protocol::error::ErrorKind;
+use holdfast_protocol::ids::InstanceId;
+use holdfast_stores::config::ConfigSnapshot;
+use holdfast_stores::kit::{OpenContext, Readers};
+use holdfast_stores::leases::LeasesStore;
+use tokio::sync::watch;
 
 pub use adopt::{Adopter, Orphans, Ownership};
 pub use config::LeasesConfig;
+pub use ending::{Ender, TreeEnd};
+pub use error::LeasesError;
+pub use handle::LeasesHandle;
+pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
+pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
 pub use spawn::{SpawnError, SpawnRequest, Spawner};
+
+use crate::address::Down;
+use crate::process::ProcessTable;
+use crate::reply::Reply;
+use crate::surface::{Context, Fault, Reporter, Surface};
+use state::LeasesState;
+
+/// How often old leases are removed.
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Says which install this is. A function, since another surface knows and starts just before this one.
+pub type InstanceSource = Arc<dyn Fn() -> BoxFuture<'static, Result<InstanceId, Down>> + Send + Sync>;
+
+/// Where leases are made.
+#[derive(Clone)]
+pub struct LeasesPlace {
+    /// The install root.
+    pub install_root: PathBuf,
+    /// The wrapper's executable; see [`Spawner::wrapper_path`].
+    pub wrapper_path: PathBuf,
+    /// When this run of the daemon began, UTC milliseconds: leases made since are not left open by anyone.
+    pub run_started_at_ms: i64,
+    /// Who starts wrappers in this process.
+    pub spawner: Option<Spawner>,
+}
+
+/// The Leases surface of one tree.
+pub struct LeasesSurface {
+    /// `data/`.
+    data_dir: PathBuf,
+    place: Arc<LeasesPlace>,
+    instance: InstanceSource,
+    table: Arc<dyn ProcessTable>,
+    adopter: Option<Adopter>,
+    /// What was validated last.
+    config: watch::Receiver<ConfigSnapshot>,
+    app_version: &'static str,
+}
+
+impl LeasesSurface {
+    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone.
+    pub fn new(
+        data_dir: PathBuf,
+        place: LeasesPlace,
+        instance: InstanceSource,
+        table: Arc<dyn ProcessTable>,
+        adopter: Option<Adopter>,
+        config: watch::Receiver<ConfigSnapshot>,
+        app_version: &'static str,
+    ) -> Self {
+        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version }
+    }
+}
+
+impl Surface for LeasesSurface {
+    type Message = LeasesMessage;
+    type State = LeasesState;
+
+    async fn start(&self, context: &Context<LeasesMessage>) -> Result<LeasesState, Down> {
+        let instance_id = (self.instance)().await?;
+        let open = OpenContext { app_version: self.app_version, now_ms: context.ports.clock.now_ms() };
+        let (store, opened) = LeasesStore::open(&self.data_dir, open).await.map_err(|error| Down {
+            kind: error.kind(),
+            reason: error.to_string(),
+            remedy: error.remedy(),
+        })?;
+        context.stats.set_size_bytes(store.size_bytes());
+        if opened.needs_quick_check {
+            check_file(store.readers().clone(), context.reporter());
+        }
+        let config = self.config.borrow().section::<LeasesConfig>().unwrap_or_else(|error| {
+            // Adapters of earlier runs must be looked after whatever the file says.
+            tracing::warn!(%error, "the section `leases` can't be used; its defaults apply");
+            LeasesConfig::default()
+        });
+        let ender = Ender { table: Arc::clone(&self.table), adopter: self.adopter.clone(), grace: config.kill_grace() };
+        let state = LeasesState::new(store, instance_id, Arc::clone(&self.place), ender, config);
+        expire_when_due(context);
+        // Nobody waits for this one: what it does is logged.
+        let reap = LeasesMessage::ReapStartupOrphans { reply: Reply::sink(|_report| ()) };
+        if context.cast_self(reap).is_err() {
+            tracing::warn!("the leases of earlier runs are not looked after: the actor is ending already");
+        }
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        context: &Context<LeasesMessage>,
+        message: LeasesMessage,
+        state: &mut LeasesState,
+    ) -> Result<(), Fault> {
+        match message {
+            LeasesMessage::Open { lease, reply } => state.open(context, lease, reply).await,
+            LeasesMessage::Opened { lease_id, root, exit, reply } => {
+                state.opened(context, lease_id, root, exit, reply).await;
+            }
+            LeasesMessage::Failed { lease_id, error, reply } => state.failed(context, lease_id, error, reply).await,
+            LeasesMessage::Close { lease_id, reason, reply } => state.close(context, lease_id, reason, reply).await,
+            LeasesMessage::CloseAll { reply } => state.close_all(context, reply).await,
+            LeasesMessage::MarkLost { lease_id, reason, reply } => {
+                state.mark_lost(context, lease_id, reason, reply).await;
+            }
+            LeasesMessage::List { filter, before, limit, reply } => state.list(filter, before, limit, reply),
+            LeasesMessage::Show { lease_id, reply } => state.show(lease_id, reply),
+            LeasesMessage::ReapStartupOrphans { reply } => state.reap(context, reply).await,
+            LeasesMessage::Status { reply } => reply.send(state.status().await),
+            LeasesMessage::TreeEnded { lease_id, exit, end } => state.tree_ended(context, lease_id, exit, end).await,
+            LeasesMessage::EndTried { lease_id, end } => state.end_tried(context, lease_id, end).await,
+            LeasesMessage::ExpireDue => {
+                let expired = state.expire(context).await;
+                tracing::debug!(expired, "old leases were removed");
+            }
+            LeasesMessage::FileChecked { problems } => damaged(&problems)?,
+        }
+        state.fault()
+    }
+
+    async fn stop(&self, _context: &Context<LeasesMessage>, state: LeasesState) {
+        state.close_store().await;
+    }
+}
+
+/// Damage found by the check after an unclean stop takes the surface down.
+fn damaged(problems: &[String]) -> Result<(), Fault> {
+    match problems.first() {
+        None => Ok(()),
+        Some(problem) => Err(Fault::Down(Down {
+            kind: ErrorKind::Damaged,
+            reason: format!("the file of the leases is damaged: {problem}"),
+            remedy: "run `holdfast doctor`; it keeps the damaged file and can restore a backup".to_owned(),
+        })),
+    }
+}
+
+/// Checks the file beside the actor.
+fn check_file(readers: Readers, reporter: Reporter<LeasesMessage>) {
+    tokio::spawn(async move {
+        match readers.quick_check().await {
+            // An incarnation that is ending is followed by one that checks again.
+            Ok(problems) => drop(reporter.report(LeasesMessage::FileChecked { problems })),
+            Err(error) => tracing::warn!(%error, "the file of the leases could not be checked"),
+        }
+    });
+}
+
+/// Reminds this incarnation of old leases until it ends.
+fn expire_when_due(context: &Context<LeasesMessage>) {
+    let (clock, reporter) = (Arc::clone(&context.ports.clock), context.reporter());
+    let interval_ms = i64::try_from(EXPIRE_INTERVAL.as_millis()).unwrap_or(i64::MAX);
+    tokio::spawn(async move {
+        loop {
+            clock.wait_until(clock.now_ms().saturating_add(interval_ms)).await;
+            if reporter.report(LeasesMessage::ExpireDue).is_err() {
+                return;
+            }
+        }
+    });
+}

@@ -15,7 +15,7 @@ pub mod proc_table;
 pub mod stat;
 pub mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod verify;
 
 pub use end::{EndOptions, EndReport, end_tree};

@@ -1,2 +1,2 @@
-mod simulated;
+pub(crate) mod simulated;
 mod verify;

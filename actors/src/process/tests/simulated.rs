@@ -11,18 +11,18 @@ use crate::process::{ProcessHandle, ProcessStat, ProcessTable, TableError};
 
 /// One simulated process. The inode is its true identity.
 #[derive(Debug, Clone)]
-pub(super) struct Process {
-    pub(super) stat: ProcessStat,
-    pub(super) environment: Vec<u8>,
-    pub(super) executable: PathBuf,
-    pub(super) inode: u64,
+pub(crate) struct Process {
+    pub(crate) stat: ProcessStat,
+    pub(crate) environment: Vec<u8>,
+    pub(crate) executable: PathBuf,
+    pub(crate) inode: u64,
     /// What it does not die of.
-    pub(super) ignores: Vec<i32>,
+    pub(crate) ignores: Vec<i32>,
 }
 
 /// A question the table was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Question {
+pub(crate) enum Question {
     Boot,
     Stat(i32),
     Environment(i32),
@@ -35,25 +35,25 @@ type Hook = Box<dyn FnMut(&mut World, Question) + Send>;
 
 /// Everything there is.
 #[derive(Default)]
-pub(super) struct World {
-    pub(super) boot_id: String,
-    pub(super) own_pid: i32,
-    pub(super) processes: Vec<Process>,
+pub(crate) struct World {
+    pub(crate) boot_id: String,
+    pub(crate) own_pid: i32,
+    pub(crate) processes: Vec<Process>,
     /// Questions that are refused.
-    pub(super) denied: HashSet<Question>,
+    pub(crate) denied: HashSet<Question>,
     /// Whether pidfds have inodes of their own.
-    pub(super) inodes: bool,
+    pub(crate) inodes: bool,
     /// Signals sent: the receiver's inode and the number.
-    pub(super) sent: Vec<(u64, i32)>,
+    pub(crate) sent: Vec<(u64, i32)>,
 }
 
 impl World {
-    pub(super) fn find(&self, pid: i32) -> Option<&Process> {
+    pub(crate) fn find(&self, pid: i32) -> Option<&Process> {
         self.processes.iter().find(|process| process.stat.pid == pid)
     }
 
     /// Ends a process: its children go to the nearest subreaper, which here is always the parent given.
-    pub(super) fn end(&mut self, inode: u64, orphans_go_to: i32) {
+    pub(crate) fn end(&mut self, inode: u64, orphans_go_to: i32) {
         let Some(index) = self.processes.iter().position(|process| process.inode == inode) else { return };
         let pid = self.processes.remove(index).stat.pid;
         for process in &mut self.processes {
@@ -66,22 +66,22 @@ impl World {
 
 /// The simulated table; clones share the world.
 #[derive(Clone)]
-pub(super) struct SimulatedTable {
+pub(crate) struct SimulatedTable {
     world: Arc<Mutex<World>>,
     hook: Arc<Mutex<Option<Hook>>>,
 }
 
 impl SimulatedTable {
-    pub(super) fn new(world: World) -> Self {
+    pub(crate) fn new(world: World) -> Self {
         Self { world: Arc::new(Mutex::new(world)), hook: Arc::new(Mutex::new(None)) }
     }
 
     /// Runs `hook` before every answer; this is where a pid is recycled under the reader's eyes.
-    pub(super) fn before_every_answer(&self, hook: impl FnMut(&mut World, Question) + Send + 'static) {
+    pub(crate) fn before_every_answer(&self, hook: impl FnMut(&mut World, Question) + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
-    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap()
     }
 
