@@ -1,8 +1,9 @@
 //! The tree of a Holdfast daemon: which surfaces there are, in what order they start, and how they hold each other.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_protocol::error::WireError;
+use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::health::{HealthWarning, ListenerHealth};
 use holdfast_stores::config::{
     AgentsConfig, ConfigError, ConfigSection, ConfigSnapshot, ConfigSource, DuplicateSection, PermissionsConfig,
@@ -10,11 +11,13 @@ use holdfast_stores::config::{
 };
 use holdfast_stores::install_root::InstallRoot;
 
-use crate::address::Address;
+use crate::address::{Address, CallError, Down};
 use crate::config::{ConfigHandle, ConfigSurface};
 use crate::control_plane::{ControlPlaneHandle, ControlPlaneSurface};
 use crate::health::{HealthMessage, HealthProbe, HealthSurface, Observations, ServingPhase};
+use crate::leases::{Adopter, InstanceSource, LeasesConfig, LeasesHandle, LeasesPlace, LeasesSurface, Spawner};
 use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
+use crate::process::ProcTable;
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
 use crate::sessions::{SessionsHandle, SessionsSurface};
 use crate::supervisor::{Child, Limits, Slot};
@@ -28,6 +31,7 @@ pub fn config_sections() -> Vec<SectionDescriptor> {
         SectionDescriptor::of::<AgentsConfig>(),
         SectionDescriptor::of::<PermissionsConfig>(),
         SectionDescriptor::of::<LogsConfig>(),
+        SectionDescriptor::of::<LeasesConfig>(),
     ]
 }
 
@@ -53,8 +57,21 @@ pub struct HoldfastTree {
     pub tree: TreeId,
     /// The version of the program.
     pub version: &'static str,
+    /// How processes are started and adopted.
+    pub processes: Processes,
     /// What health says for the life of the process.
     pub warnings: Vec<HealthWarning>,
+}
+
+/// How a tree starts processes, and what becomes of orphans. They belong to the operating system's process, not to a tree.
+#[derive(Clone)]
+pub struct Processes {
+    /// The program that has the wrapper as a subcommand; see [`Spawner::wrapper_path`].
+    pub wrapper_path: PathBuf,
+    /// Who starts wrappers; without one no adapter can be started.
+    pub spawner: Option<Spawner>,
+    /// Who adopts the orphans of a killed wrapper; without one they are reported and left alone.
+    pub adopter: Option<Adopter>,
 }
 
 /// The typed handles of the surfaces.
@@ -66,6 +83,8 @@ pub struct Handles {
     pub config: ConfigHandle,
     /// ControlPlane.
     pub control_plane: ControlPlaneHandle,
+    /// Leases.
+    pub leases: LeasesHandle,
     /// Sessions.
     pub sessions: SessionsHandle,
     /// Health.
@@ -100,6 +119,7 @@ impl TreeBuilder for HoldfastTree {
         let log_slot = Slot::new("log", Limits::default());
         let config_slot = Slot::new("config", Limits::default());
         let control_plane_slot = Slot::new("control-plane", Limits::default());
+        let leases_slot = Slot::new("leases", Limits::default());
         let sessions_slot = Slot::new("sessions", Limits::default());
         let health_slot = Slot::new("health", Limits::default());
         let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
@@ -110,6 +130,7 @@ impl TreeBuilder for HoldfastTree {
             log: log_slot.address(),
             config: ConfigHandle::new(config_slot.address()),
             control_plane: ControlPlaneHandle::new(control_plane_slot.address()),
+            leases: LeasesHandle::new(leases_slot.address()),
             sessions: SessionsHandle::new(sessions_slot.address()),
             health: health_slot.address(),
             probe: probe.clone(),
@@ -120,11 +141,13 @@ impl TreeBuilder for HoldfastTree {
         let config = config_slot.fill(&context.ports, ConfigSurface::new(context.config.clone(), self.source.clone()));
         let control_plane = ControlPlaneSurface::new(self.root.data_dir(), self.version, handles.config.clone());
         let control_plane = control_plane_slot.fill(&context.ports, control_plane);
+        let leases = self.leases(context, &handles.control_plane);
+        let leases = leases_slot.fill(&context.ports, leases);
         let sessions = SessionsSurface::new(self.root.data_dir(), self.version);
         let sessions = sessions_slot.fill(&context.ports, sessions);
         let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
         let tree: Vec<Box<dyn Child>> =
-            vec![Box::new(config), Box::new(control_plane), Box::new(sessions), Box::new(health)];
+            vec![Box::new(config), Box::new(control_plane), Box::new(leases), Box::new(sessions), Box::new(health)];
         Built { log, tree, live: Vec::new(), handles }
     }
 
@@ -138,6 +161,40 @@ impl TreeBuilder for HoldfastTree {
         };
         tracing::warn!(%problem, "the log keeps its former configuration");
     }
+}
+
+impl HoldfastTree {
+    fn leases(&self, context: &BuildContext<ConfigSnapshot>, control_plane: &ControlPlaneHandle) -> LeasesSurface {
+        let place = LeasesPlace {
+            install_root: self.root.path().to_owned(),
+            wrapper_path: self.processes.wrapper_path.clone(),
+            run_started_at_ms: context.ports.clock.now_ms(),
+            spawner: self.processes.spawner.clone(),
+        };
+        let control_plane = control_plane.clone();
+        let instance: InstanceSource = Arc::new(move || {
+            let control_plane = control_plane.clone();
+            Box::pin(
+                async move { control_plane.instance().await.map(|instance| instance.instance_id).map_err(no_instance) },
+            )
+        });
+        let adopter = self.processes.adopter.clone();
+        let config = context.config.clone();
+        LeasesSurface::new(self.root.data_dir(), place, instance, Arc::new(ProcTable), adopter, config, self.version)
+    }
+}
+
+/// Without an identity no process can be told to be ours, so nothing may be started or signalled.
+fn no_instance(error: CallError) -> Down {
+    let remedy = match &error {
+        CallError::Down(down) => down.remedy.clone(),
+        _ => "holdfast reload".to_owned(),
+    };
+    let kind = match &error {
+        CallError::Down(down) => down.kind,
+        _ => ErrorKind::Down,
+    };
+    Down { kind, reason: format!("ControlPlane does not say which install this is: {error}"), remedy }
 }
 
 /// Returns a section for a surface that must run whatever the file says. The snapshot keeps what is wrong with it, for

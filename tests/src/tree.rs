@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::root::{Root, RootHandle, RootSpec, SurfaceOutcome};
-use holdfast_actors::tree::{Handles, HoldfastTree, config_registry};
+use holdfast_actors::tree::{Handles, HoldfastTree, Processes, config_registry};
 use holdfast_stores::config::{ConfigSource, InitMode, Overrides, init};
 use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::InstanceLock;
 use tempfile::TempDir;
 
+use crate::daemon::{executable, short_directory};
 use crate::ports::{FakeClock, fake_ports};
 
 /// A running tree.
@@ -28,7 +29,7 @@ pub struct TestTree {
 impl TestTree {
     /// Starts a tree in a fresh root. Trees of different seeds make different ids.
     pub async fn start(seed: u64) -> Self {
-        let directory = crate::daemon::short_directory();
+        let directory = short_directory();
         let install_root = InstallRoot::at(directory.path().join("r"));
         init(&install_root, InitMode::New).unwrap();
         Self::start_in(directory, install_root, seed).await
@@ -47,6 +48,7 @@ impl TestTree {
             router,
             tree,
             version: env!("CARGO_PKG_VERSION"),
+            processes: Processes { wrapper_path: executable(), spawner: None, adopter: None },
             warnings: Vec::new(),
         };
         let root = Root::start(RootSpec::without_listeners(lock, ports, builder)).await.unwrap();

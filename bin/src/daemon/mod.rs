@@ -7,10 +7,11 @@ mod signals;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_actors::leases::Adopter;
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::ports::Ports;
 use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootFailed, RootHandle, RootSpec, SurfaceOutcome};
-use holdfast_actors::tree::{HoldfastTree, config_registry};
+use holdfast_actors::tree::{HoldfastTree, Processes, config_registry};
 use holdfast_stores::config::{ConfigSource, InitMode, Initialized, KeyOutcome, Overrides, SectionDescriptor, init};
 use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::{InstanceLock, LockError};
@@ -61,8 +62,6 @@ struct ReadyListener {
 /// Why it did not start, or why it ended unasked.
 pub fn run(place: &Place, global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Failure> {
     process::keep_files_private();
-    process::adopt_orphans()
-        .map_err(|error| Failure::new(Exit::Failed, format!("failed to become the adopter of orphans: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .thread_name("holdfast")
@@ -100,7 +99,11 @@ async fn serve(place: &Place, stderr: LogLevel, renderer: &mut Renderer) -> Resu
         tracing::warn!(path = %path.display(), mode = format!("{mode:o}"), "others can enter this directory");
     }
     tell_what_was_made(&made, place, renderer);
-    let started = start(root, lock, ports, router);
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Failed, format!("failed to find this program's own file: {error}")))?;
+    let processes = process::processes(&executable).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let reaping = tokio::spawn(reap_orphans(processes.adopter.clone()));
+    let started = start(root, lock, ports, router, processes);
     let running = tokio::select! {
         started = started => started?,
         // Nothing is served yet and what was written is whole at any moment, so there is nothing to wait for.
@@ -108,6 +111,7 @@ async fn serve(place: &Place, stderr: LogLevel, renderer: &mut Renderer) -> Resu
     };
     announce(&running, place, renderer);
     let outcome = attend(&running, &mut signals).await;
+    reaping.abort();
     if let Err(failed) = &outcome {
         tracing::error!(%failed, "the daemon ends");
     }
@@ -127,21 +131,31 @@ fn tell_what_was_made(made: &Initialized, place: &Place, renderer: &mut Renderer
     }
 }
 
+/// Reaps orphans that are dead when they come here. Those that live are ended by Leases.
+async fn reap_orphans(adopter: Option<Adopter>) {
+    if let Some(adopter) = adopter
+        && let Err(error) = adopter.reap_the_dead().await
+    {
+        tracing::error!(%error, "dead orphans are no longer reaped");
+    }
+}
+
 /// Starts the tree and its listeners.
 async fn start(
     root: &InstallRoot,
     lock: InstanceLock,
     ports: Ports,
     router: LogRouter,
+    processes: Processes,
 ) -> Result<RootHandle<HoldfastTree>, Failure> {
     let registry = config_registry([SectionDescriptor::of::<GatewayConfig>()])
         .map_err(|error| Failure::caused(Exit::Failed, &error))?;
     let source = ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os()));
     let tree = router.new_tree();
     router.adopt_unmarked(tree);
-    let builder = HoldfastTree { root: root.clone(), source, router, tree, version: VERSION, warnings: Vec::new() };
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(Exit::Failed, format!("failed to find this program's own file: {error}")))?;
+    let executable = processes.wrapper_path.clone();
+    let builder =
+        HoldfastTree { root: root.clone(), source, router, tree, version: VERSION, processes, warnings: Vec::new() };
     let place = root.clone();
     let make_listeners =
         move |grown: Grown<'_, HoldfastTree>| listeners::listeners(&grown, &place, VERSION, executable);
