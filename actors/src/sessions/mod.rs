@@ -8,7 +8,6 @@ mod commit;
 mod error;
 mod handle;
 mod message;
-mod methods;
 mod pending;
 mod read;
 mod rules;
@@ -24,7 +23,6 @@ use holdfast_stores::sessions::SessionsStore;
 pub use error::SessionsError;
 pub use handle::SessionsHandle;
 pub use message::SessionsMessage;
-pub use methods::register;
 
 use crate::address::Down;
 use crate::surface::{Context, Fault, Surface};
