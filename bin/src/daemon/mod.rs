@@ -126,7 +126,10 @@ async fn serve(place: &Place, detached: bool, stderr: LogLevel, renderer: &mut R
     if let Err(failed) = &outcome {
         tracing::error!(%failed, "the daemon ends");
     }
-    outcome.map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
+    outcome.map_err(|failed| {
+        Failure::caused(Exit::Failed, &failed)
+            .hint("the log says more: data/state/runtime-trace.jsonl in the install root")
+    })
 }
 
 /// Says what a first start made, and what it did not.
