@@ -9,7 +9,7 @@ use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Status, StatusReport, SurfaceState};
 use holdfast_protocol::methods::session::{List, ListParams};
-use holdfast_tests::crash::{AppendWorker, Worker};
+use holdfast_tests::crash::{AppendWorker, Extent, Worker};
 use holdfast_tests::daemon::TestDaemon;
 use holdfast_tests::eventually::{PATIENCE, eventually};
 use holdfast_tests::random::Random;
@@ -111,7 +111,7 @@ fn a_damaged_control_plane_leaves_the_sessions_readable_and_writable() {
     let mut client = daemon.client();
     let mut worker = AppendWorker::new("beside");
     worker.step(&mut client).unwrap();
-    worker.verify(&mut client);
+    worker.verify(&mut client, Extent::Whole);
     assert_eq!(fs::read(&file).unwrap(), &good[..1000]);
 }
 

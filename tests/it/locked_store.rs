@@ -7,7 +7,7 @@ use holdfast_protocol::client::ClientError;
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Ping, PingValue, Status};
 use holdfast_protocol::methods::session::{List, ListParams};
-use holdfast_tests::crash::{AppendWorker, Worker};
+use holdfast_tests::crash::{AppendWorker, Extent, Worker};
 use holdfast_tests::daemon::TestDaemon;
 use holdfast_tests::eventually::PATIENCE;
 use holdfast_tests::processes::open_files_at;
@@ -66,7 +66,7 @@ fn a_write_waits_for_a_short_lock_and_nobody_else_does() {
         let took = writing.join().unwrap().unwrap();
         assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}");
     });
-    worker.verify(&mut daemon.client());
+    worker.verify(&mut daemon.client(), Extent::Whole);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_long_lock_ends_in_success_or_in_a_retryable_error_and_the_next_write_works(
     });
     let mut client = daemon.client();
     worker.step(&mut client).unwrap();
-    worker.verify(&mut client);
+    worker.verify(&mut client, Extent::Whole);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn parallel_writers_get_all_their_rows_in_order_and_no_descriptor_leaks() {
                         worker.step(&mut client).unwrap();
                     }
                     assert_eq!(worker.acknowledged(), WRITES as u64);
-                    worker.verify(&mut client);
+                    worker.verify(&mut client, Extent::Whole);
                 });
             }
         });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Reload, ReloadOutcome, Status};
-use holdfast_tests::crash::{AppendWorker, Worker};
+use holdfast_tests::crash::{AppendWorker, Extent, Worker};
 use holdfast_tests::daemon::{TestDaemon, connect};
 
 const CLIENTS: usize = 64;
@@ -61,7 +61,7 @@ fn sixty_four_busy_clients_notice_nothing() {
     for mut worker in workers {
         assert!(worker.acknowledged() >= REQUESTS_A_CONNECTION);
         appended += worker.acknowledged();
-        worker.verify(&mut client);
+        worker.verify(&mut client, Extent::Whole);
     }
     println!("{appended} appends over {RELOADS} reloads");
     let status = client.call::<Status>(&Empty {}).unwrap();
