@@ -23,6 +23,7 @@ use holdfast_stores::log::LogLevel;
 use serde::Serialize;
 use tracing::Instrument;
 
+use self::process::Detached;
 use self::signals::{Signals, Wish};
 use crate::cli::{DaemonArguments, GlobalArguments};
 use crate::commands::Place;
@@ -71,17 +72,16 @@ pub fn run(
     renderer: &mut Renderer,
 ) -> Result<Exit, Failure> {
     process::keep_files_private();
-    if arguments.detached {
-        process::leave_session()
-            .map_err(|error| Failure::new(Exit::Failed, format!("failed to leave the session: {error}")))?;
-    }
+    let detached = arguments.detached.then(Detached::leave).transpose();
+    let detached =
+        detached.map_err(|error| Failure::new(Exit::Failed, format!("failed to leave whoever started it: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .thread_name("holdfast")
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to start the runtime: {error}")))?;
-    let outcome = runtime.block_on(serve(place, arguments.detached, stderr_level(global.verbose), renderer));
+    let outcome = runtime.block_on(serve(place, detached, stderr_level(global.verbose), renderer));
     runtime.shutdown_timeout(LAST_WORK_LIMIT);
     outcome
 }
@@ -95,7 +95,12 @@ fn stderr_level(verbose: u8) -> LogLevel {
     }
 }
 
-async fn serve(place: &Place, detached: bool, stderr: LogLevel, renderer: &mut Renderer) -> Result<Exit, Failure> {
+async fn serve(
+    place: &Place,
+    detached: Option<Detached>,
+    stderr: LogLevel,
+    renderer: &mut Renderer,
+) -> Result<Exit, Failure> {
     let root = &place.root;
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to take over the signals: {error}")))?;
@@ -119,7 +124,7 @@ async fn serve(place: &Place, detached: bool, stderr: LogLevel, renderer: &mut R
         () = told_to_stop(&mut signals) => return Ok(Exit::Ok),
     };
     announce(&running, place, renderer);
-    if detached && let Err(error) = process::leave_streams() {
+    if let Some(Err(error)) = detached.map(Detached::serve) {
         tracing::warn!(%error, "standard output and error stay with whoever started the daemon");
     }
     let outcome = attend(&running, &mut signals).await;
