@@ -31,19 +31,17 @@ eventually() {
     return 1
 }
 
-# Our processes carry the root or a lease of it in their environment; the tour's own shell and its children do not count.
+# What a daemon starts carries its instance in the environment, down to the last descendant.
 left_over() {
-    local entry pid
+    local entry
     for entry in /proc/[0-9]*; do
-        pid=${entry#/proc/}
-        [ "$pid" != $$ ] || continue
-        if tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -q '^HOLDFAST_LEASE_ID=' &&
-            tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qxF "HOLDFAST_ROOT=$HOLDFAST_ROOT"; then
-            printf '%s %s\n' "$pid" "$(tr '\0' ' ' 2>/dev/null <"$entry/cmdline")"
+        if tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qxF "HOLDFAST_INSTANCE_ID=$instance"; then
+            printf '%s %s\n' "${entry#/proc/}" "$(tr '\0' ' ' 2>/dev/null <"$entry/cmdline")"
         fi
     done
 }
 none_left() { [ -z "$(left_over)" ]; }
+gone() { ! kill -0 "$1" 2>/dev/null; }
 streams() { [ "$(wc -l <"$scratch/updates.jsonl")" -ge 5 ]; }
 
 say 'A session, by its name'
@@ -55,6 +53,8 @@ client=$!
 eventually 'updates stream' streams
 head -n 3 "$scratch/updates.jsonl" | cut -c 1-110
 pid=$("$program" status --json | field pid)
+instance=$("$program" status --json | field instance_id)
+[ -n "$(left_over)" ] || { printf 'tour: the agent was not found by its environment\n' >&2; exit 1; }
 
 say "The daemon dies in mid-turn: kill -9 $pid"
 kill -9 "$pid"
@@ -66,12 +66,21 @@ say 'The agent does not outlive it'
 eventually 'the agent has gone' none_left
 printf 'no process left over\n'
 
-say 'The next command starts a daemon again; the session goes on'
-show run demo 'hello again' --session tour
+say 'An editor that opens starts a daemon again; the turn is marked, nothing else is lost'
+printf '$ holdfast acp demo </dev/null\n'
+"$program" acp demo </dev/null
 show session list
+session=$("$program" session list --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["session_id"])')
+state=$("$program" session show "$session" --json | field turn_state)
+[ "$state" = interrupted ] || { printf 'tour: the turn is %s, not interrupted\n' "$state" >&2; exit 1; }
+
+say 'The session goes on, by its name or its id'
+show run demo 'hello again' --session "$session"
 show session show tour
 
 say 'In order'
+pid=$("$program" status --json | field pid)
 show stop
+eventually 'the daemon has gone' gone "$pid"
 eventually 'all has gone' none_left
 printf 'no process left over\n'

@@ -231,12 +231,12 @@ fn what_is_open_when_the_daemon_dies_is_answered_and_the_next_request_starts_a_d
 }
 
 #[test]
-fn a_stopped_daemon_stays_stopped_while_an_idle_editor_is_open() {
+fn an_idle_editor_starts_no_daemon_and_takes_the_next_one() {
     let mut daemon = TestDaemon::start();
     let mut editor = bridge(&daemon);
     let session_id = editor.new_session().unwrap();
     assert!(daemon.term().success());
-    // The bridge looks for a daemon again and again; it takes the next one that somebody starts.
+    // The boot would be refused if the bridge had started one.
     daemon.boot();
     let id = editor.prompt(&session_id, "hello").unwrap();
     assert_eq!(editor.wait_for_answer(id).unwrap()["result"]["stopReason"], "end_turn");
