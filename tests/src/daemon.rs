@@ -64,8 +64,10 @@ pub fn executable() -> PathBuf {
         return PathBuf::from(path);
     }
     let own = std::env::current_exe().unwrap();
-    // target/<profile>/deps/it-<hash> → target/<profile>/holdfast
-    let path = own.parent().and_then(Path::parent).unwrap().join("holdfast");
+    // target/<profile>/holdfast, from target/<profile>/deps/it-<hash> or target/<profile>/bench.
+    let beside = own.parent().unwrap();
+    let profile = if beside.ends_with("deps") { beside.parent().unwrap() } else { beside };
+    let path = profile.join("holdfast");
     assert!(path.is_file(), "{} is not built: cargo build -p holdfast", path.display());
     path
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod acp_client;
+pub mod bench;
 pub mod crash;
 pub mod daemon;
 pub mod eventually;
