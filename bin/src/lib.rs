@@ -1,6 +1,7 @@
-//! The Holdfast program as a library: command line, renderer, the daemon and its listeners, the wrapper around adapters,
+//! The Holdfast program as a library: command line, renderer, the daemon and its listeners, the bridge for editors, the wrapper around adapters,
 //! and the demonstration agent.
 
+pub mod bridge;
 pub mod cli;
 pub mod commands;
 pub mod daemon;

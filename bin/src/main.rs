@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use holdfast::cli::{Cli, Command, Parser};
 use holdfast::commands::{self, Place};
 use holdfast::render::{Exit, Failure, Renderer};
-use holdfast::{daemon, demo_agent, lease_exec};
+use holdfast::{bridge, daemon, demo_agent, lease_exec};
 use holdfast_actors::leases::wrapper;
 
 fn main() -> ExitCode {
@@ -24,9 +24,11 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli, renderer: &mut Renderer) -> Result<Exit, Failure> {
     let place = Place::find(&cli.global)?;
-    if matches!(cli.command, Command::Daemon) {
-        return daemon::run(&place, &cli.global, renderer);
+    match &cli.command {
+        Command::Daemon(arguments) => daemon::run(arguments, &place, &cli.global, renderer),
+        Command::Run(arguments) => commands::turn(arguments, &place, &cli.global, renderer),
+        Command::Acp(arguments) => bridge::run(arguments, &place, renderer),
+        command => commands::run(command, &place, renderer)
+            .unwrap_or_else(|| Err(Failure::new(Exit::Failed, "this command is not part of this build"))),
     }
-    commands::run(&cli.command, &place, renderer)
-        .unwrap_or_else(|| Err(Failure::new(Exit::Failed, "this command is not part of this build")))
 }

@@ -73,10 +73,12 @@ pub enum Command {
     /// Send a prompt to an agent and show the turn as it happens
     ///
     /// Starts the daemon if none runs. The prompt comes from the arguments, from --file, or from standard input. Ends
-    /// with the turn's stop reason: 0 when the agent ended its turn, 4 when it refused, 130 when it was cancelled.
+    /// with the turn's stop reason: 0 when the agent ended its turn, 1 when it refused or failed, 130 when it was
+    /// cancelled. The answer goes to standard output, all else to standard error. Ctrl-C cancels the turn, a second one
+    /// leaves at once.
     ///
     ///     holdfast run demo "hello"
-    ///     git diff | holdfast run claude "review this" --session review
+    ///     git diff | holdfast run claude "review this" - --session review
     #[command(verbatim_doc_comment)]
     Run(RunArguments),
     /// Speak ACP on standard input and output, for an editor
@@ -103,7 +105,7 @@ pub enum Command {
     ///
     ///     holdfast --root /srv/agents daemon
     #[command(verbatim_doc_comment)]
-    Daemon,
+    Daemon(DaemonArguments),
     /// Restart all surfaces with the configuration as it is on disk now
     ///
     /// An invalid configuration changes nothing. Turns, adapters and connections go on.
@@ -142,10 +144,10 @@ pub enum Command {
 pub struct RunArguments {
     /// Agent to ask, as config.toml names it
     pub agent: String,
-    /// Prompt; several words are joined. `-` or none reads standard input
+    /// Prompt; several words are joined. `-`, or none where input is piped, reads standard input
     #[arg(value_name = "PROMPT")]
     pub prompt: Vec<String>,
-    /// Continue, or make, the session with this name or id
+    /// Continue the session with this id, or continue or make the one with this name
     #[arg(short, long, value_name = "NAME|ID", conflicts_with = "resume")]
     pub session: Option<String>,
     /// Continue the agent's latest session
@@ -157,9 +159,17 @@ pub struct RunArguments {
     /// Let the agent work in DIR instead of the current directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cwd: Option<PathBuf>,
-    /// Leave once the turn has started; it goes on in the daemon
+    /// Leave once the prompt is on disk; the turn goes on in the daemon
     #[arg(long)]
     pub no_wait: bool,
+}
+
+/// `holdfast daemon`
+#[derive(Debug, Args)]
+pub struct DaemonArguments {
+    /// Leave the terminal's session, and standard output and error once it serves: for whoever starts it on the side.
+    #[arg(long, hide = true)]
+    pub detached: bool,
 }
 
 /// `holdfast acp`

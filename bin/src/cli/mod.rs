@@ -10,7 +10,7 @@ pub use clap::Parser;
 
 pub use completions::completion_script;
 pub use definition::{
-    AcpArguments, AgentAddArguments, AgentCommand, Cli, Command, CompletionsArguments, GlobalArguments,
-    LeaseExecArguments, RpcArguments, RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments,
-    SessionListArguments, SessionNewArguments, SessionShowArguments,
+    AcpArguments, AgentAddArguments, AgentCommand, Cli, Command, CompletionsArguments, DaemonArguments,
+    GlobalArguments, LeaseExecArguments, RpcArguments, RunArguments, SessionAppendArguments, SessionCommand,
+    SessionEventsArguments, SessionListArguments, SessionNewArguments, SessionShowArguments,
 };

@@ -8,8 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_protocol::acp::FRAME_MAX_BYTES;
 use holdfast_protocol::client::{Client, ClientError};
+use holdfast_protocol::framing::LineBuffer;
 use holdfast_protocol::method::Method;
+use holdfast_protocol::methods::acp::{Attach, AttachParams};
 use holdfast_protocol::methods::rpc::{InitializeResult, PeerInfo};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
@@ -31,6 +34,15 @@ pub struct Connection {
     /// What the daemon said of itself.
     pub server: InitializeResult,
     process: Option<OwnedFd>,
+}
+
+/// A connection that carries raw ACP frames.
+#[derive(Debug)]
+pub struct AcpStream {
+    /// The stream.
+    pub stream: UnixStream,
+    /// What was read from it already, and splits the rest into frames.
+    pub incoming: LineBuffer,
 }
 
 /// Connects to the daemon of `place`.
@@ -68,6 +80,21 @@ impl Connection {
     /// As [`Self::call`].
     pub fn call_raw(&mut self, method: &str, params: &RawValue) -> Result<Box<RawValue>, Failure> {
         self.client.call_raw(method, Some(params)).map_err(failure)
+    }
+
+    /// Turns the connection into raw ACP frames with an agent.
+    ///
+    /// # Errors
+    /// What the daemon says, or that the connection broke.
+    pub fn attach(mut self, params: &AttachParams) -> Result<AcpStream, Failure> {
+        self.call::<Attach>(params)?;
+        let parts = self.client.into_parts();
+        let mut incoming = parts.incoming;
+        incoming.set_limit_bytes(FRAME_MAX_BYTES);
+        // An agent may think for hours.
+        let unlimited = parts.stream.set_read_timeout(None).and_then(|()| parts.stream.set_write_timeout(None));
+        unlimited.map_err(|error| Failure::new(Exit::Failed, format!("could not set up the connection: {error}")))?;
+        Ok(AcpStream { stream: parts.stream, incoming })
     }
 
     /// Waits until the daemon's process has ended. Returns whether it has, within `limit`.

@@ -1,4 +1,4 @@
-//! `holdfast init`, and the root that the first `run` makes by itself.
+//! `holdfast init`. The first `run` needs none: the daemon it starts makes what is missing.
 
 use std::path::Path;
 
@@ -23,16 +23,6 @@ pub(super) fn new_root(place: &Place, renderer: &mut Renderer) -> Result<Exit, F
         renderer.note("next: holdfast run demo \"hello\"   ·   holdfast agent detect");
     }
     Ok(Exit::Ok)
-}
-
-/// Makes what is missing of the root and says so, if anything was: what a first run does.
-///
-/// # Errors
-/// Why the root can't be one. An existing configuration is kept and no error.
-pub fn ensure_root(place: &Place, renderer: &mut Renderer) -> Result<(), Failure> {
-    let made = init(&place.root, InitMode::Missing).map_err(|error| failure(&error))?;
-    tell(&made, place, renderer);
-    Ok(())
 }
 
 fn tell(made: &Initialized, place: &Place, renderer: &mut Renderer) {

@@ -8,7 +8,9 @@ mod connection;
 mod daemon;
 mod init;
 mod rpc;
+mod run;
 mod session;
+mod start;
 mod status;
 
 #[cfg(test)]
@@ -18,9 +20,10 @@ use std::path::PathBuf;
 
 use holdfast_stores::install_root::InstallRoot;
 
-pub use connection::{Connection, connect};
-pub use init::ensure_root;
+pub use connection::{AcpStream, Connection, connect};
+pub use run::turn;
 pub use session::find as find_session;
+pub use start::connect_or_start;
 
 use crate::cli::{AgentCommand, Command, GlobalArguments, SessionCommand, completion_script};
 use crate::render::{Exit, Failure, Renderer};
@@ -70,7 +73,7 @@ pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<
         Command::Agent(AgentCommand::Detect { write }) => agent::detect(*write, place, renderer),
         Command::Agent(AgentCommand::Add(arguments)) => agent::add(arguments, place, renderer),
         Command::Init => init::new_root(place, renderer),
-        Command::Run(_) | Command::Acp(_) | Command::Daemon | Command::LeaseExec(_) | Command::DemoAgent => {
+        Command::Run(_) | Command::Acp(_) | Command::Daemon(_) | Command::LeaseExec(_) | Command::DemoAgent => {
             return None;
         }
     })

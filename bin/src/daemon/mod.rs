@@ -21,7 +21,7 @@ use serde::Serialize;
 use tracing::Instrument;
 
 use self::signals::{Signals, Wish};
-use crate::cli::GlobalArguments;
+use crate::cli::{DaemonArguments, GlobalArguments};
 use crate::commands::Place;
 use crate::http::GatewayConfig;
 use crate::render::{Exit, Failure, Renderer};
@@ -61,15 +61,24 @@ struct ReadyListener {
 ///
 /// # Errors
 /// Why it did not start, or why it ended unasked.
-pub fn run(place: &Place, global: &GlobalArguments, renderer: &mut Renderer) -> Result<Exit, Failure> {
+pub fn run(
+    arguments: &DaemonArguments,
+    place: &Place,
+    global: &GlobalArguments,
+    renderer: &mut Renderer,
+) -> Result<Exit, Failure> {
     process::keep_files_private();
+    if arguments.detached {
+        process::leave_session()
+            .map_err(|error| Failure::new(Exit::Failed, format!("failed to leave the session: {error}")))?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .thread_name("holdfast")
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to start the runtime: {error}")))?;
-    let outcome = runtime.block_on(serve(place, stderr_level(global.verbose), renderer));
+    let outcome = runtime.block_on(serve(place, arguments.detached, stderr_level(global.verbose), renderer));
     runtime.shutdown_timeout(LAST_WORK_LIMIT);
     outcome
 }
@@ -83,7 +92,7 @@ fn stderr_level(verbose: u8) -> LogLevel {
     }
 }
 
-async fn serve(place: &Place, stderr: LogLevel, renderer: &mut Renderer) -> Result<Exit, Failure> {
+async fn serve(place: &Place, detached: bool, stderr: LogLevel, renderer: &mut Renderer) -> Result<Exit, Failure> {
     let root = &place.root;
     let mut signals = Signals::install()
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to take over the signals: {error}")))?;
@@ -107,6 +116,9 @@ async fn serve(place: &Place, stderr: LogLevel, renderer: &mut Renderer) -> Resu
         () = told_to_stop(&mut signals) => return Ok(Exit::Ok),
     };
     announce(&running, place, renderer);
+    if detached && let Err(error) = process::leave_streams() {
+        tracing::warn!(%error, "standard output and error stay with whoever started the daemon");
+    }
     let outcome = attend(&running, &mut signals).await;
     if let Err(failed) = &outcome {
         tracing::error!(%failed, "the daemon ends");

@@ -198,7 +198,7 @@ impl Renderer {
     ///
     /// # Errors
     /// [`Failure`] when the value is no JSON or standard output can't be written.
-    pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn json_line(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(value).map_err(|error| not_json(&error))?;
         line.push(b'\n');
         self.write(&line)?;
@@ -253,6 +253,23 @@ impl Renderer {
         Tone::Dim.push(&mut line, &clean(text), self.err_colours);
         line.push('\n');
         self.say(&line);
+    }
+
+    /// Tells the person a line of pieces, each in its tone, on standard error.
+    pub fn aside(&mut self, pieces: &[(&str, Tone)]) {
+        let mut line = String::new();
+        for (text, tone) in pieces {
+            tone.push(&mut line, &clean(text), self.err_colours);
+        }
+        line.push('\n');
+        self.say(&line);
+    }
+
+    /// Tells the person something that goes on, on standard error: no line break is added, those in `text` are kept.
+    pub fn aside_stream(&mut self, text: &str, tone: Tone) {
+        let mut toned = String::new();
+        tone.push(&mut toned, &clean_lines(text), self.err_colours);
+        self.say(&toned);
     }
 
     /// Tells the person that something was done, on standard error: `✓ daemon started (pid 4711, 38 ms)`.
