@@ -1,6 +1,7 @@
 //! Tests of behaviour that no crate has alone, one file a behaviour.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
+mod acpx;
 mod attach;
 mod crash;
 mod damaged_store;
@@ -10,5 +11,6 @@ mod fuzz;
 mod locked_store;
 mod one_daemon;
 mod reload;
+mod sdk;
 mod signals;
 mod two_trees;

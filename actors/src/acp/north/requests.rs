@@ -52,7 +52,6 @@ impl Client {
         let joiner = Joiner {
             client: self.client,
             capabilities: capabilities.clone(),
-            environment: Arc::clone(&self.environment),
             directory: self.directory.clone(),
             agent: self.agent.clone(),
             out: self.out.clone(),
@@ -277,7 +276,6 @@ enum Answer {
 struct Joiner {
     client: ClientId,
     capabilities: ClientCapabilities,
-    environment: Arc<Environment>,
     directory: DirectoryHandle,
     agent: holdfast_protocol::ids::AgentAlias,
     out: FrameSender,
