@@ -20,6 +20,15 @@ pub fn unusable(error: &StoreError) -> Down {
     Down { kind: error.kind(), reason: chain(error), remedy: remedy.to_owned() }
 }
 
+/// Returns why a surface is down when its store's file turns out to be damaged.
+pub fn damaged(store: &'static str, problem: &str) -> Down {
+    Down {
+        kind: ErrorKind::Damaged,
+        reason: format!("the file of store `{store}` is damaged: {problem}"),
+        remedy: StoreError::DAMAGED_REMEDY.to_owned(),
+    }
+}
+
 /// Returns an error and its causes as one text.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -45,11 +54,7 @@ pub fn judge_check(store: &'static str, problems: Result<Vec<String>, StoreError
     match problems {
         Ok(problems) => match problems.into_iter().next() {
             None => Ok(()),
-            Some(problem) => Err(Fault::Down(Down {
-                kind: ErrorKind::Damaged,
-                reason: format!("the file of store `{store}` is damaged: {problem}"),
-                remedy: StoreError::DAMAGED_REMEDY.to_owned(),
-            })),
+            Some(problem) => Err(Fault::Down(damaged(store, &problem))),
         },
         Err(error) => {
             tracing::warn!(store, error = %chain(&error), "the file could not be checked after an unclean stop");

@@ -19,5 +19,3 @@ pub mod launcher;
 pub mod leased;
 pub mod north;
 pub mod session;
-#[cfg(test)]
-mod tests;

@@ -104,6 +104,16 @@ impl AcpSessionsHandle {
         Ok(acp_sessions::turn_list(&mut reader, row_id).await?)
     }
 
+    /// Returns how many sessions have a turn that runs.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn count_running(&self) -> Result<u64, AcpSessionsError> {
+        let mut reader = self.readers().await?.reader().await?;
+        let running = acp_sessions::count_running(&mut reader).await?;
+        Ok(u64::try_from(running).unwrap_or(0))
+    }
+
     /// Says why the store can't serve, if it can't.
     pub fn down(&self) -> Option<Down> {
         self.address.down()

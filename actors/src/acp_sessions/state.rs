@@ -37,14 +37,13 @@ impl AcpSessionsState {
     ) -> Result<(), Fault> {
         let (agent, key) = (session.agent_id.to_string(), session.session_key.clone().unwrap_or_default());
         let outcome = self.store.session_create(&[session]).await;
-        for answer in outcome.answers {
-            let answer = match answer {
+        // One answer a request; a batch without one drops the reply, which says that the outcome is unknown.
+        if let Some(answer) = outcome.answers.into_iter().next() {
+            reply.send(match answer {
                 Ok(Some(row)) => Ok(row),
                 Ok(None) => Err(AcpSessionsError::KeyTaken { agent, key }),
                 Err(error) => Err(error.into()),
-            };
-            reply.send(answer);
-            break;
+            });
         }
         writer_lost(outcome.writer_lost)
     }

@@ -21,6 +21,7 @@ pub use message::ControlPlaneMessage;
 
 use crate::address::Down;
 use crate::config::ConfigHandle;
+use crate::store::{check_in_background, down};
 use crate::surface::{Context, Fault, Surface};
 use state::ControlPlaneState;
 
@@ -47,9 +48,13 @@ impl Surface for ControlPlaneSurface {
             self.config.snapshot().await.map_err(|error| Down::from(crate::config::ConfigCallError::from(error)))?;
         let now_ms = context.ports.clock.now_ms();
         let open = OpenContext { app_version: self.app_version, now_ms };
-        let (store, opened) = ControlPlaneStore::open(&self.data_dir, open).await.map_err(error::open_down)?;
+        let (store, opened) = ControlPlaneStore::open(&self.data_dir, open).await.map_err(|error| down(&error))?;
         if opened.needs_quick_check {
-            check_beside(context, store.readers().clone());
+            let reporter = context.reporter();
+            check_in_background(store.readers().clone(), move |outcome| {
+                // An incarnation that ended meanwhile asks for the check again if it is still due.
+                let _ended = reporter.report(ControlPlaneMessage::Checked { outcome });
+            });
         }
         let proposed = InstanceId(context.ports.ids.uuid_v7());
         ControlPlaneState::begin(store, proposed, &snapshot, context).await
@@ -76,14 +81,4 @@ impl Surface for ControlPlaneSurface {
     async fn stop(&self, _context: &Context<ControlPlaneMessage>, state: ControlPlaneState) {
         state.close().await;
     }
-}
-
-/// Checks the whole file beside the actor's work, after a stop that was not clean.
-fn check_beside(context: &Context<ControlPlaneMessage>, readers: holdfast_stores::kit::Readers) {
-    let reporter = context.reporter();
-    tokio::spawn(async move {
-        let outcome = readers.quick_check().await;
-        // An incarnation that ended meanwhile asks for the check again if it is still due.
-        let _ended = reporter.report(ControlPlaneMessage::Checked { outcome });
-    });
 }

@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::ids::{AgentAlias, InstanceId};
 use holdfast_stores::config::{AgentsConfig, ConfigSnapshot};
-use holdfast_stores::control_plane::{AgentInitialize, ConfiguredAgent, ControlPlaneStore, Instance};
+use holdfast_stores::control_plane::{AgentInitialize, ConfiguredAgent, ControlPlaneStore, Instance, STORE};
 use holdfast_stores::kit::{Readers, StoreError};
 
-use super::error::{ControlPlaneError, open_down, store_down};
+use super::error::ControlPlaneError;
 use super::message::ControlPlaneMessage;
 use crate::address::Down;
 use crate::reply::Reply;
+use crate::store::{down, judge_check, unusable};
 use crate::surface::{Context, Fault};
 
 /// The store and who this install is.
@@ -29,14 +29,14 @@ impl ControlPlaneState {
         context: &Context<ControlPlaneMessage>,
     ) -> Result<Self, Down> {
         let now_ms = context.ports.clock.now_ms();
-        let instance = store.instance_ensure(proposed, now_ms).await.map_err(|error| store_down(&error))?;
+        let instance = store.instance_ensure(proposed, now_ms).await.map_err(|error| unusable(&error))?;
         match config.section::<AgentsConfig>() {
             Ok(agents) => {
                 let configured = agents
                     .0
                     .iter()
                     .map(|(alias, agent)| ConfiguredAgent { alias: alias.clone(), launch_hash: agent.launch_hash() });
-                store.agents_follow(configured.collect(), now_ms).await.map_err(|error| store_down(&error))?;
+                store.agents_follow(configured.collect(), now_ms).await.map_err(|error| unusable(&error))?;
             }
             // Config has said what is wrong. The registry stays as it was, since nobody knows what was meant.
             Err(error) => tracing::warn!(section = error.section, "the registry of agents is left as it was"),
@@ -83,20 +83,7 @@ impl ControlPlaneState {
     }
 
     pub(super) fn checked(&self, outcome: Result<Vec<String>, StoreError>) -> Result<(), Fault> {
-        match outcome {
-            Ok(problems) => match problems.first() {
-                None => Ok(()),
-                Some(problem) => Err(Fault::Down(Down {
-                    kind: ErrorKind::Damaged,
-                    reason: format!("control_plane.db is damaged: {problem}"),
-                    remedy: StoreError::DAMAGED_REMEDY.to_owned(),
-                })),
-            },
-            Err(error) => {
-                tracing::warn!(%error, "control_plane.db could not be checked after an unclean stop");
-                Ok(())
-            }
-        }
+        judge_check(STORE, outcome)
     }
 
     pub(super) async fn close(self) {
@@ -118,7 +105,7 @@ impl ControlPlaneState {
                 context.stats.set_size_bytes(self.store.size_bytes());
             }
             Err(StoreError::OutcomeUnknown { .. }) => {
-                self.store.reopen_writer().await.map_err(|error| Fault::Down(open_down(error)))?;
+                self.store.reopen_writer().await.map_err(|error| Fault::Down(down(&error)))?;
             }
             Err(_) => {}
         }

@@ -1,6 +1,7 @@
 //! What the Leases actor can be asked or told.
 
 use holdfast_protocol::ids::{LeaseId, SessionId};
+use holdfast_stores::kit::StoreError;
 use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseRecord};
 
 use super::ending::TreeEnd;
@@ -146,7 +147,7 @@ pub enum LeasesMessage {
     ExpireDue,
     /// The check of the file after an unclean stop has ended; empty means sound.
     FileChecked {
-        /// What is wrong.
-        problems: Vec<String>,
+        /// What is wrong, or why it could not be checked.
+        outcome: Result<Vec<String>, StoreError>,
     },
 }

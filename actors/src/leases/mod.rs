@@ -24,11 +24,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::ids::InstanceId;
 use holdfast_stores::config::ConfigSnapshot;
-use holdfast_stores::kit::{OpenContext, Readers};
-use holdfast_stores::leases::LeasesStore;
+use holdfast_stores::kit::OpenContext;
+use holdfast_stores::leases::{LeasesStore, ROLE};
 use tokio::sync::watch;
 
 pub use adopt::{Adopter, Orphans, Ownership};
@@ -44,7 +43,8 @@ pub use spawn::{SpawnError, SpawnRequest, Spawner};
 use crate::address::Down;
 use crate::process::ProcessTable;
 use crate::reply::Reply;
-use crate::surface::{Context, Fault, Reporter, Surface};
+use crate::store::{check_in_background, down, judge_check};
+use crate::surface::{Context, Fault, Surface};
 use state::LeasesState;
 
 /// How often old leases are removed.
@@ -101,14 +101,14 @@ impl Surface for LeasesSurface {
     async fn start(&self, context: &Context<LeasesMessage>) -> Result<LeasesState, Down> {
         let instance_id = (self.instance)().await?;
         let open = OpenContext { app_version: self.app_version, now_ms: context.ports.clock.now_ms() };
-        let (store, opened) = LeasesStore::open(&self.data_dir, open).await.map_err(|error| Down {
-            kind: error.kind(),
-            reason: error.to_string(),
-            remedy: error.remedy(),
-        })?;
+        let (store, opened) = LeasesStore::open(&self.data_dir, open).await.map_err(|error| down(&error))?;
         context.stats.set_size_bytes(store.size_bytes());
         if opened.needs_quick_check {
-            check_file(store.readers().clone(), context.reporter());
+            let reporter = context.reporter();
+            check_in_background(store.readers().clone(), move |outcome| {
+                // An incarnation that is ending is followed by one that checks again.
+                let _ended = reporter.report(LeasesMessage::FileChecked { outcome });
+            });
         }
         let config = self.config.borrow().section::<LeasesConfig>().unwrap_or_else(|error| {
             // Adapters of earlier runs must be looked after whatever the file says.
@@ -153,7 +153,7 @@ impl Surface for LeasesSurface {
                 let expired = state.expire(context).await;
                 tracing::debug!(expired, "old leases were removed");
             }
-            LeasesMessage::FileChecked { problems } => damaged(&problems)?,
+            LeasesMessage::FileChecked { outcome } => judge_check(ROLE, outcome)?,
         }
         state.fault()
     }
@@ -161,29 +161,6 @@ impl Surface for LeasesSurface {
     async fn stop(&self, _context: &Context<LeasesMessage>, state: LeasesState) {
         state.close_store().await;
     }
-}
-
-/// Damage found by the check after an unclean stop takes the surface down.
-fn damaged(problems: &[String]) -> Result<(), Fault> {
-    match problems.first() {
-        None => Ok(()),
-        Some(problem) => Err(Fault::Down(Down {
-            kind: ErrorKind::Damaged,
-            reason: format!("the file of the leases is damaged: {problem}"),
-            remedy: "run `holdfast doctor`; it keeps the damaged file and can restore a backup".to_owned(),
-        })),
-    }
-}
-
-/// Checks the file beside the actor.
-fn check_file(readers: Readers, reporter: Reporter<LeasesMessage>) {
-    tokio::spawn(async move {
-        match readers.quick_check().await {
-            // An incarnation that is ending is followed by one that checks again.
-            Ok(problems) => drop(reporter.report(LeasesMessage::FileChecked { problems })),
-            Err(error) => tracing::warn!(%error, "the file of the leases could not be checked"),
-        }
-    });
 }
 
 /// Reminds this incarnation of old leases until it ends.

@@ -1,5 +1,6 @@
 //! Leases in a supervisor, with a real file and a simulated process table.
 
+use holdfast_protocol::error::ErrorKind;
 use std::sync::Arc;
 
 use holdfast_protocol::ids::LeaseId;

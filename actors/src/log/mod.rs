@@ -69,7 +69,7 @@ impl Surface for LogSurface {
             self.router.detach(self.tree);
             Down {
                 kind: error.kind(),
-                reason: error_chain(&error),
+                reason: crate::store::chain(&error),
                 remedy: "check the disk and the permissions of `data/state`, then restart the daemon".to_owned(),
             }
         })
@@ -137,15 +137,4 @@ fn wake_when_due(reporter: Reporter<LogMessage>, wake: std::sync::Arc<tokio::syn
             let _looked = looked.await;
         }
     });
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

@@ -215,7 +215,7 @@ impl LogState {
             Err(error) => {
                 let unwritten = written.lines.iter().filter(|line| line.seq == 0).count();
                 self.lost += unwritten.saturating_sub(own) as u64;
-                self.failing = Some(super::error_chain(&error));
+                self.failing = Some(crate::store::chain(&error));
             }
         }
         self.publish(written.lines);

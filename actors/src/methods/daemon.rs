@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use holdfast_protocol::error::WireError;
 use holdfast_protocol::health::HealthReport;
 use holdfast_protocol::ids::InstanceId;
 use holdfast_protocol::methods::Empty;
@@ -41,8 +40,11 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
     builder.on_async::<Reload, _, _>({
         let context = context.clone();
         move |_call, Empty {}| {
-            let control = context.control.clone();
-            async move { control.reload().await.map(reload_report).map_err(WireError::from) }
+            let context = context.clone();
+            async move {
+                let report = context.control.reload().await?;
+                Ok(ReloadReport { turns_kept: turns_running(&context).await, ..reload_report(report) })
+            }
         }
     });
     builder.on::<Shutdown>({
@@ -62,6 +64,8 @@ async fn status(context: &MethodContext) -> StatusReport {
     let instance = context.handles.control_plane.instance().await;
     let instance_id = instance.map_or(InstanceId(Uuid::nil()), |instance| instance.instance_id);
     let agents = context.handles.config.agents().await.map_or(0, |agents| agents.0.len() as u64);
+    let turns_running = turns_running(context).await;
+    let adapters = context.handles.leases.status().await.map_or(0, |leases| leases.unfinished as u64);
     let config = context.handles.config.snapshot().await;
     let mut warnings: Vec<String> = health.warnings.iter().map(|warning| warning.message.clone()).collect();
     if let Ok(config) = config {
@@ -80,9 +84,20 @@ async fn status(context: &MethodContext) -> StatusReport {
         started_at_ms: health.started_ms,
         uptime_ms: u64::try_from(context.clock.now_ms().saturating_sub(health.started_ms)).unwrap_or(0),
         surfaces: health.surfaces.into_iter().map(SurfaceStatus::from).collect(),
-        counts: StatusCounts { agents, connections: (context.connections)(), ..StatusCounts::default() },
+        counts: StatusCounts {
+            agents,
+            turns_running,
+            adapters,
+            adapters_idle: adapters.saturating_sub(turns_running),
+            connections: (context.connections)(),
+        },
         warnings,
     }
+}
+
+/// A store that is down can't say; the surfaces then show why.
+async fn turns_running(context: &MethodContext) -> u64 {
+    context.handles.acp_sessions.count_running().await.unwrap_or(0)
 }
 
 fn http_status(health: &HealthReport) -> HttpStatus {
@@ -120,8 +135,8 @@ pub fn reload_report(report: root::ReloadReport) -> ReloadReport {
         config_revision: report.config_revision,
         surfaces: report.surfaces.into_iter().map(surface).collect(),
         took_ms: whole_ms(report.took),
-        // Turns and connections live above what a reload restarts.
         turns_kept: 0,
+        // Connections live above what a reload restarts.
         connections_cut: 0,
     }
 }

@@ -4,17 +4,18 @@
 
 mod agent;
 mod daemon;
+mod session;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use daemon::{DaemonFacts, reload_report};
 
+use crate::log;
 use crate::ports::Clock;
 use crate::root::RootControl;
 use crate::router::{Router, RouterBuilder};
 use crate::tree::Handles;
-use crate::{log, sessions};
 
 /// What the handlers reach.
 #[derive(Clone)]
@@ -39,6 +40,6 @@ pub fn router(context: &MethodContext) -> Router {
     daemon::register(&mut builder, context);
     agent::register(&mut builder, context);
     log::register(&mut builder, context.handles.log.clone());
-    sessions::register(&mut builder, context.handles.sessions.address());
+    session::register(&mut builder, context);
     builder.build(context.facts.version)
 }

@@ -4,16 +4,18 @@ use std::time::Instant;
 
 use holdfast_protocol::methods::session::{AppendResult, CloseResult, NewResult};
 use holdfast_stores::kit::BatchOutcome;
+use holdfast_stores::sessions::ROLE;
 use holdfast_stores::sessions::{Refusal, SessionsStore};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::error::{SessionsError, chain, damaged, down, is_damage};
+use super::error::{SessionsError, is_damage};
 use super::message::SessionsMessage;
 use super::pending::Run;
 use crate::address::{CallError, Down};
 use crate::reply::Reply;
 use crate::stats::SurfaceStats;
+use crate::store::{chain, damaged, down};
 use crate::surface::{Context, Fault};
 
 /// How often old idempotency keys are removed, in commits: rarely enough to cost nothing, and never without a write.
@@ -120,7 +122,7 @@ fn answer<A, T>(
             && damage.is_none()
         {
             tracing::warn!(error = %chain(error), "a write to the sessions failed");
-            damage = is_damage(error).then(|| damaged(&chain(error)));
+            damage = is_damage(error).then(|| damaged(ROLE, &chain(error)));
         }
         reply.send(match answer {
             Ok(Ok(value)) => Ok(result(value)),

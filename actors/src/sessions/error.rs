@@ -1,13 +1,11 @@
 //! What the Sessions can answer instead of a result.
 
-use std::error::Error;
-
 use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::ids::SessionId;
-use holdfast_stores::kit::{CursorError, OpenError, StoreError};
+use holdfast_stores::kit::{CursorError, StoreError};
 use holdfast_stores::sessions::Refusal;
 
-use crate::address::{CallError, Down};
+use crate::address::CallError;
 
 /// What the Sessions can answer instead of a result.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -79,33 +77,7 @@ impl From<SessionsError> for WireError {
     }
 }
 
-/// Returns why the surface is down when its store can't be opened.
-pub(super) fn down(error: &OpenError) -> Down {
-    Down { kind: error.kind(), reason: chain(error), remedy: error.remedy() }
-}
-
-/// Returns an error and its causes as one text.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
-
 /// Says whether the file itself is at fault.
 pub(super) fn is_damage(error: &StoreError) -> bool {
     matches!(error, StoreError::Damaged { .. })
-}
-
-/// Returns why the surface is down when its file turns out to be damaged while it runs.
-pub(super) fn damaged(problem: &str) -> Down {
-    Down {
-        kind: ErrorKind::Damaged,
-        reason: format!("the sessions' file is damaged: {problem}"),
-        remedy: StoreError::DAMAGED_REMEDY.to_owned(),
-    }
 }

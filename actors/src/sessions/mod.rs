@@ -8,7 +8,6 @@ mod commit;
 mod error;
 mod handle;
 mod message;
-mod methods;
 mod pending;
 mod read;
 mod rules;
@@ -24,9 +23,9 @@ use holdfast_stores::sessions::SessionsStore;
 pub use error::SessionsError;
 pub use handle::SessionsHandle;
 pub use message::SessionsMessage;
-pub use methods::register;
 
 use crate::address::Down;
+use crate::store::{chain, down};
 use crate::surface::{Context, Fault, Surface};
 use state::SessionsState;
 
@@ -50,8 +49,8 @@ impl Surface for SessionsSurface {
     async fn start(&self, context: &Context<SessionsMessage>) -> Result<SessionsState, Down> {
         let open = OpenContext { app_version: self.version, now_ms: context.ports.clock.now_ms() };
         let (store, opened) = SessionsStore::open(&self.data_dir, open).await.map_err(|error| {
-            tracing::error!(path = %error.path().display(), error = %error::chain(&error), "the sessions can't be opened");
-            error::down(&error)
+            tracing::error!(path = %error.path().display(), error = %chain(&error), "the sessions can't be opened");
+            down(&error)
         })?;
         Ok(SessionsState::new(context, store, opened))
     }

@@ -9,11 +9,12 @@ use holdfast_stores::sessions::{EventsPage, ListFilter, ListPosition, SessionRec
 use serde_json::value::RawValue;
 use tracing::Instrument;
 
-use super::error::{SessionsError, chain, is_damage};
+use super::error::{SessionsError, is_damage};
 use super::message::SessionsMessage;
 use super::rules;
 use super::state::SessionsState;
 use crate::reply::Reply;
+use crate::store::chain;
 use crate::surface::{Context, Reporter};
 use crate::time::rfc3339_utc;
 

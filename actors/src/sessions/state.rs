@@ -3,17 +3,19 @@
 use holdfast_protocol::ids::SessionId;
 use holdfast_protocol::methods::session::{AppendParams, AppendResult, CloseParams, CloseResult, NewParams, NewResult};
 use holdfast_stores::kit::{CursorKey, Opened};
+use holdfast_stores::sessions::ROLE;
 use holdfast_stores::sessions::{SessionReads, SessionsStore};
 use tracing::Instrument;
 
 use super::commit::Away;
-use super::error::{SessionsError, chain, damaged};
+use super::error::SessionsError;
 use super::message::SessionsMessage;
 use super::pending::Pending;
 use super::read::report_damage;
 use super::rules;
 use crate::address::CallError;
 use crate::reply::Reply;
+use crate::store::{chain, damaged};
 use crate::surface::{Context, Fault};
 
 /// What one incarnation of the Sessions holds.
@@ -172,7 +174,7 @@ impl SessionsState {
     /// Ends the surface: what is damaged must not be written further.
     pub(super) fn damage_found(&self, problem: &str) -> Result<(), Fault> {
         tracing::error!(%problem, "the sessions' file is damaged");
-        Err(Fault::Down(damaged(problem)))
+        Err(Fault::Down(damaged(ROLE, problem)))
     }
 
     /// Commits what is pending and closes the store.

@@ -1,7 +1,6 @@
 //! The actor with real files: what is answered is stored, whatever happens around it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,7 +14,6 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::address::CallError;
 use crate::ports::Ports;
-use crate::router::{Caller, Origin, RouterBuilder};
 use crate::supervisor::{ChildOutcome, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
 
 struct Rig {
@@ -359,35 +357,5 @@ async fn reads_go_on_while_another_process_holds_the_lock_and_the_write_follows(
     drop(stdin);
     assert!(other.wait().await.unwrap().success());
     assert_eq!(write.await.unwrap().unwrap().seqs, [1]);
-    rig.supervisor.stop().await;
-}
-
-#[tokio::test]
-async fn the_methods_answer_over_the_router() {
-    let directory = tempfile::tempdir().unwrap();
-    let rig = Rig::start(directory.path()).await;
-    let mut builder = RouterBuilder::new();
-    register(&mut builder, rig.handle.address());
-    let router = builder.build("0.0.0-test");
-    let caller = Arc::new(Caller { origin: Origin::Socket { uid: 1, pid: None }, client: None });
-    let ask = async |method: &str, params: serde_json::Value| -> serde_json::Value {
-        let frame = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let line = router.answer_frame(&caller, frame.to_string().as_bytes()).await.unwrap();
-        serde_json::from_slice(&line).unwrap()
-    };
-    let made = ask("session/new", serde_json::json!({"agent_id": "claude"})).await;
-    let session_id = made["result"]["session_id"].clone();
-    let events = serde_json::json!([{"kind": "message", "role": "user", "body": {"text": "hello"}}]);
-    let appended = ask("session/append", serde_json::json!({"session_id": session_id, "events": events})).await;
-    assert_eq!(appended["result"]["seqs"], serde_json::json!([1]));
-    let read = ask("session/events", serde_json::json!({"session_id": session_id})).await;
-    assert_eq!(read["result"]["events"][0]["body"]["text"], "hello");
-    let bad = ask("session/append", serde_json::json!({"session_id": session_id, "events": []})).await;
-    assert_eq!(bad["error"]["data"]["kind"], "invalid_params");
-    assert_eq!(bad["error"]["data"]["path"], "events");
-    for method in ["session/list", "session/show", "session/close"] {
-        let answer = ask(method, serde_json::json!({"session_id": session_id})).await;
-        assert!(answer["result"].is_object(), "{method}: {answer}");
-    }
     rig.supervisor.stop().await;
 }

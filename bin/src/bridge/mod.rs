@@ -126,11 +126,11 @@ impl Running<'_> {
 
     fn handle(&mut self, event: Event, renderer: &mut Renderer) -> Result<(), Gone> {
         match event {
-            Event::Client(line) => self.to_daemon(line, renderer),
-            Event::ClientTooLong(message) => self.to_client(&too_long(&message)),
+            Event::Client(line) => self.send_daemon(line, renderer),
+            Event::ClientTooLong(message) => self.send_client(&too_long(&message)),
             Event::ClientEnded => Err(Gone),
-            Event::Daemon(number, line) if number == self.connections => match self.bridge.from_daemon(&line) {
-                FromDaemon::Pass => self.line_to_client(line),
+            Event::Daemon(number, line) if number == self.connections => match self.bridge.heard_daemon(&line) {
+                FromDaemon::Pass => self.send_client_line(line),
                 FromDaemon::Swallow => Ok(()),
             },
             Event::DaemonEnded(number) if number == self.connections => self.reconnect(renderer),
@@ -163,7 +163,7 @@ impl Running<'_> {
     fn reconnect(&mut self, renderer: &mut Renderer) -> Result<(), Gone> {
         self.connection = None;
         let went = self.bridge.daemon_went();
-        self.to_client(&went)?;
+        self.send_client(&went)?;
         let mut pause = RETRY_PAUSE;
         let mut asked_since: Option<Instant> = None;
         loop {
@@ -193,7 +193,7 @@ impl Running<'_> {
         }
         // In their order; a daemon that goes again leaves the rest waiting for the next one.
         while let Some(line) = self.waiting.pop_front() {
-            self.to_daemon(line, renderer)?;
+            self.send_daemon(line, renderer)?;
         }
         Ok(())
     }
@@ -201,17 +201,17 @@ impl Running<'_> {
     /// Answers what waits with an error: no daemon came in time.
     fn answer_waiting(&mut self) -> Result<(), Gone> {
         for line in std::mem::take(&mut self.waiting) {
-            self.bridge.from_client(&line);
+            self.bridge.heard_client(&line);
         }
         let answers = self.bridge.daemon_went();
-        self.to_client(&answers)
+        self.send_client(&answers)
     }
 
     /// Waits for `pause`, or until the editor asks for something and nothing waited before.
     fn wait_away(&mut self, pause: Duration) -> Result<(), Gone> {
         let deadline = Instant::now() + pause;
         let was_idle = self.waiting.is_empty();
-        while !(was_idle && !self.waiting.is_empty()) {
+        while !was_idle || self.waiting.is_empty() {
             match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(event) => self.keep(event)?,
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
@@ -237,19 +237,19 @@ impl Running<'_> {
         while self.bridge.is_replaying() {
             match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Daemon(number, line)) if number == self.connections => {
-                    if self.bridge.from_daemon(&line) == FromDaemon::Pass {
-                        self.line_to_client(line)?;
+                    if self.bridge.heard_daemon(&line) == FromDaemon::Pass {
+                        self.send_client_line(line)?;
                     }
                 }
                 Ok(Event::DaemonEnded(number)) if number == self.connections => {
                     let answers = self.bridge.daemon_went();
-                    self.to_client(&answers)?;
+                    self.send_client(&answers)?;
                     return Ok(false);
                 }
                 Ok(event) => self.keep(event)?,
                 Err(RecvTimeoutError::Timeout) => {
                     let answers = self.bridge.daemon_went();
-                    self.to_client(&answers)?;
+                    self.send_client(&answers)?;
                     return Ok(false);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(Gone),
@@ -267,15 +267,15 @@ impl Running<'_> {
                     self.answer_waiting()?;
                 }
             }
-            Event::ClientTooLong(message) => self.to_client(&too_long(&message))?,
+            Event::ClientTooLong(message) => self.send_client(&too_long(&message))?,
             Event::ClientEnded => return Err(Gone),
             Event::Daemon(..) | Event::DaemonEnded(_) => {}
         }
         Ok(())
     }
 
-    fn to_daemon(&mut self, mut line: Vec<u8>, renderer: &mut Renderer) -> Result<(), Gone> {
-        if self.bridge.from_client(&line) == FromClient::Drop {
+    fn send_daemon(&mut self, mut line: Vec<u8>, renderer: &mut Renderer) -> Result<(), Gone> {
+        if self.bridge.heard_client(&line) == FromClient::Drop {
             return Ok(());
         }
         line.push(b'\n');
@@ -296,12 +296,12 @@ impl Running<'_> {
         written
     }
 
-    fn line_to_client(&mut self, mut line: Vec<u8>) -> Result<(), Gone> {
+    fn send_client_line(&mut self, mut line: Vec<u8>) -> Result<(), Gone> {
         line.push(b'\n');
-        self.to_client(&line)
+        self.send_client(&line)
     }
 
-    fn to_client(&mut self, lines: &[u8]) -> Result<(), Gone> {
+    fn send_client(&mut self, lines: &[u8]) -> Result<(), Gone> {
         // Nothing but the end of the editor makes this fail.
         self.output.write_all(lines).and_then(|()| self.output.flush()).map_err(|_| Gone)
     }

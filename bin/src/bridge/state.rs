@@ -62,7 +62,7 @@ pub(super) enum FromClient {
 
 impl Bridge {
     /// Notes a line of the client on its way to the daemon.
-    pub(super) fn from_client(&mut self, line: &[u8]) -> FromClient {
+    pub(super) fn heard_client(&mut self, line: &[u8]) -> FromClient {
         let Frame::Single(message) = parse_frame(line) else { return FromClient::Pass };
         match message {
             Message::Request { id, method, params } => self.requested(id, &method, params),
@@ -101,7 +101,7 @@ impl Bridge {
     }
 
     /// Notes a line of the daemon on its way to the client.
-    pub(super) fn from_daemon(&mut self, line: &[u8]) -> FromDaemon {
+    pub(super) fn heard_daemon(&mut self, line: &[u8]) -> FromDaemon {
         let Frame::Single(message) = parse_frame(line) else { return FromDaemon::Pass };
         match message {
             Message::Request { id, .. } => self.asked.push(id.to_owned()),
@@ -269,11 +269,11 @@ mod tests {
     }
 
     fn client(bridge: &mut Bridge, line: Value) -> FromClient {
-        bridge.from_client(line.to_string().as_bytes())
+        bridge.heard_client(line.to_string().as_bytes())
     }
 
     fn daemon(bridge: &mut Bridge, line: Value) -> FromDaemon {
-        bridge.from_daemon(line.to_string().as_bytes())
+        bridge.heard_daemon(line.to_string().as_bytes())
     }
 
     fn introduced() -> Bridge {
@@ -379,7 +379,7 @@ mod tests {
         client(&mut bridge, json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {} }));
         assert_eq!(values(&bridge.daemon_went()).len(), 1);
         assert!(bridge.greeting().is_none());
-        assert_eq!(bridge.from_client(b"noise"), FromClient::Pass);
-        assert_eq!(bridge.from_daemon(b"[]"), FromDaemon::Pass);
+        assert_eq!(bridge.heard_client(b"noise"), FromClient::Pass);
+        assert_eq!(bridge.heard_daemon(b"[]"), FromDaemon::Pass);
     }
 }

@@ -71,6 +71,8 @@ fn state(row: &SessionRow) -> (&'static str, Tone) {
         (SessionStatus::Failed, _) => ("failed", Tone::Bad),
         (_, TurnState::Interrupted) => ("interrupted", Tone::Warning),
         (_, TurnState::Error) => ("error", Tone::Bad),
+        // Between turns an ACP session waits for its next prompt, whether or not its agent runs.
+        (SessionStatus::Active, TurnState::Idle) if row.kind == SessionKind::Acp => ("idle", Tone::Plain),
         (SessionStatus::Active, TurnState::Idle) => ("active", Tone::Plain),
         (SessionStatus::Idle, TurnState::Idle) => ("idle", Tone::Plain),
     }

@@ -8,14 +8,17 @@ mod signals;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_actors::health::standing_warnings;
 use holdfast_actors::leases::{Adopter, Ownership, Spawner};
 use holdfast_actors::log::LogRouter;
 use holdfast_actors::ports::Ports;
 use holdfast_actors::root::{Grown, Root, RootControl, RootError, RootFailed, RootHandle, RootSpec, SurfaceOutcome};
 use holdfast_actors::tree::{HoldfastTree, config_registry};
+use holdfast_protocol::health::HealthWarning;
 use holdfast_stores::config::{ConfigSource, InitMode, Initialized, KeyOutcome, Overrides, SectionDescriptor, init};
 use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::{InstanceLock, LockError};
+use holdfast_stores::kit::unchecked::compile_options_of_process;
 use holdfast_stores::log::LogLevel;
 use serde::Serialize;
 use tracing::Instrument;
@@ -123,7 +126,10 @@ async fn serve(place: &Place, detached: bool, stderr: LogLevel, renderer: &mut R
     if let Err(failed) = &outcome {
         tracing::error!(%failed, "the daemon ends");
     }
-    outcome.map_err(|failed| Failure::caused(Exit::Failed, &failed).hint("holdfast logs"))
+    outcome.map_err(|failed| {
+        Failure::caused(Exit::Failed, &failed)
+            .hint("the log says more: data/state/runtime-trace.jsonl in the install root")
+    })
 }
 
 /// Says what a first start made, and what it did not.
@@ -136,6 +142,17 @@ fn tell_what_was_made(made: &Initialized, place: &Place, renderer: &mut Renderer
         (true, KeyOutcome::Kept) => renderer.done(&format!("made {} (config.toml)", place.shown())),
         (false, KeyOutcome::Made) => renderer.done(&format!("made the key of {}", place.shown())),
         (false, KeyOutcome::Kept) => {}
+    }
+}
+
+/// What health says of the build, for the life of the process.
+async fn build_warnings() -> Vec<HealthWarning> {
+    match compile_options_of_process().await {
+        Ok(options) => standing_warnings(&options),
+        Err(error) => {
+            tracing::warn!(%error, "SQLite's build flags can't be told");
+            Vec::new()
+        }
     }
 }
 
@@ -168,7 +185,7 @@ async fn start(
         router,
         tree,
         version: VERSION,
-        warnings: Vec::new(),
+        warnings: build_warnings().await,
         program: executable.clone(),
         spawner,
         adopter: Some(adopter),

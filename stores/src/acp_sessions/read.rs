@@ -16,6 +16,12 @@ pub const PAGE_MAX: i64 = 1_000;
 pub struct SessionFilter {
     /// Only this agent's.
     pub agent_id: Option<AgentAlias>,
+    /// Only those in one of these states; empty means all but those that never came to be.
+    pub statuses: Vec<AcpSessionStatus>,
+    /// Only the one with this name.
+    pub session_key: Option<String>,
+    /// Only those whose id begins with this (hexadecimal digits; hyphens do not count).
+    pub id_prefix: Option<String>,
     /// Only those working in this directory.
     pub cwd: Option<String>,
     /// Only those after this position, in the order of the list.

@@ -14,8 +14,27 @@ pub(super) async fn session_list(
     let mut query: QueryBuilder<Sqlite> = QueryBuilder::new(
         "SELECT id, session_id, agent_id, agent_session_id, session_key, cwd, new_params_json, setup_json, title, status, \
          turn_state, turn_count, update_count, owner_session_key, created_at_ms, updated_at_ms \
-         FROM acp_session WHERE status <> 'failed'",
+         FROM acp_session WHERE status ",
     );
+    if filter.statuses.is_empty() {
+        query.push("<> 'failed'");
+    } else {
+        query.push("IN (");
+        let mut list = query.separated(", ");
+        for status in &filter.statuses {
+            list.push_bind(status.name());
+        }
+        query.push(")");
+    }
+    if let Some(key) = &filter.session_key {
+        query.push(" AND session_key = ").push_bind(key.clone());
+    }
+    if let Some(prefix) = &filter.id_prefix {
+        // Ids are stored with hyphens; digits alone are what people type.
+        let digits: String = prefix.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
+        query.push(" AND substr(replace(session_id, '-', ''), 1, ").push_bind(i64::try_from(digits.len()).unwrap_or(0));
+        query.push(") = ").push_bind(digits);
+    }
     if let Some(agent) = &filter.agent_id {
         query.push(" AND agent_id = ").push_bind(agent.as_str().to_owned());
     }

@@ -18,7 +18,7 @@ pub use agents::{agent_initialize_get, agent_list};
 pub use row::{AgentInitialize, AgentRow, ConfiguredAgent, Instance};
 
 /// The store's role.
-pub(crate) const STORE: &str = "control_plane";
+pub const STORE: &str = "control_plane";
 
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations/control_plane");
 

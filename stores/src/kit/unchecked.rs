@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sqlx::query::Query;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{AssertSqlSafe, Executor, Row, Sqlite, SqliteConnection};
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row, Sqlite, SqliteConnection};
 
 use super::error::{InStore, StoreError};
 
@@ -260,6 +260,19 @@ pub async fn compile_options(
         .fetch_all(connection)
         .await
         .in_store(store, "read the build flags")
+}
+
+/// Returns the flags SQLite was built with, asked of a database in memory: they are the process's, not a file's.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn compile_options_of_process() -> Result<Vec<String>, StoreError> {
+    const STORE: &str = "memory";
+    let options = SqliteConnectOptions::new().in_memory(true);
+    let mut connection = options.connect().await.in_store(STORE, "open a database in memory")?;
+    let flags = compile_options(&mut connection, STORE).await?;
+    connection.close().await.in_store(STORE, "close a database in memory")?;
+    Ok(flags)
 }
 
 /// Says whether SQLite was built so that connections of one process share no page-cache lock.

@@ -48,7 +48,7 @@ async fn list(
         None => None,
     };
     // One more than the page tells whether there is a next one.
-    let filter = SessionFilter { agent_id: Some(agent), cwd, after, limit: PAGE + 1 };
+    let filter = SessionFilter { agent_id: Some(agent), cwd, after, limit: PAGE + 1, ..SessionFilter::default() };
     let mut rows = environment.store.list(&filter).await.map_err(|error| told(error.into()))?;
     let page = usize::try_from(PAGE).unwrap_or(usize::MAX);
     let more = rows.len() > page;

@@ -51,7 +51,7 @@ impl Client {
         };
         let joiner = Joiner {
             client: self.client,
-            capabilities: capabilities.clone(),
+            capabilities: *capabilities,
             directory: self.directory.clone(),
             agent: self.agent.clone(),
             out: self.out.clone(),

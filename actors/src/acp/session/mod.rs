@@ -3,6 +3,7 @@
 //! It outlives a reload of the tree and every client. A crash of this actor fails the turn in flight and ends the
 //! agent's process; the session itself is in the store and goes on with the next prompt.
 
+mod agent;
 pub(crate) mod bring_up;
 mod events;
 mod journal;
@@ -10,6 +11,7 @@ mod message;
 mod primer;
 pub(crate) mod questions;
 mod state;
+mod storing;
 mod turn;
 
 use std::sync::Arc;

@@ -140,7 +140,7 @@ impl SessionState {
             return self.end_turn_without_agent("the agent ended before it got the prompt");
         };
         turn.prompted = true;
-        let primer = std::mem::take(&mut self.primer_due).then(|| self.row.row_id);
+        let primer = std::mem::take(&mut self.primer_due).then_some(self.row.row_id);
         let store = self.environment.store.clone();
         let adapter = ready.adapter.clone();
         let params = turn.params.clone();
@@ -216,7 +216,7 @@ impl SessionState {
             let reason = error.as_deref().unwrap_or("the turn was cancelled");
             self.close_open_calls(&mut turn, reason, now_ms);
         }
-        self.journal.end(turn_end(turn.number, outcome, answer.as_ref().ok(), error), now_ms);
+        self.journal.end(turn_end(turn.number, outcome, answer.as_deref().ok(), error), now_ms);
         self.row.turn_state = outcome.turn_state();
         self.withdraw_questions();
         self.after_storing(Then::AnswerPrompt { reply: turn.reply, outcome: answer });
@@ -280,7 +280,7 @@ impl SessionState {
     }
 }
 
-fn turn_end(number: i64, outcome: TurnOutcome, result: Option<&Box<RawValue>>, error: Option<String>) -> TurnEnd {
+fn turn_end(number: i64, outcome: TurnOutcome, result: Option<&RawValue>, error: Option<String>) -> TurnEnd {
     let stop_reason =
         result.and_then(|result| parse_prompt_result(result).stop_reason.map(|reason| reason.name().to_owned()));
     TurnEnd { number, outcome, stop_reason, result: result.map(|result| result.get().to_owned()), error }

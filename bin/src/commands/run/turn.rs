@@ -159,7 +159,7 @@ impl Turn {
                 // Noise of an agent is not ours to judge, and the daemon passes none on.
                 Frame::Single(Message::Invalid { .. }) | Frame::Batch(_) | Frame::Invalid(_) => {}
             },
-            Event::Ended(_, reason) => return Err(Trouble::DaemonWent(reason)),
+            Event::Ended(reason) => return Err(Trouble::DaemonWent(reason)),
             Event::Interrupt => self.interrupted(renderer)?,
             Event::Typed(line) => self.typed(line, renderer)?,
         }

@@ -30,7 +30,7 @@ pub(super) enum Event {
     /// A frame arrived.
     Frame(Origin, Vec<u8>),
     /// A connection ended; why, if it was no orderly end.
-    Ended(Origin, Option<String>),
+    Ended(Option<String>),
     /// Ctrl-C.
     Interrupt,
     /// The person typed a line; nothing at the end of input.
@@ -111,7 +111,7 @@ fn read_frames(origin: Origin, mut stream: UnixStream, mut incoming: LineBuffer,
         }
     };
     // The program is on its way out if nobody listens.
-    let _gone = sender.send(Event::Ended(origin, end));
+    let _gone = sender.send(Event::Ended(end));
 }
 
 /// The writing half of a connection.
