@@ -1,6 +1,8 @@
 //! Tests of behaviour that no crate has alone, one file a behaviour.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
+mod acpx;
+mod attach;
 mod crash;
 mod damaged_store;
 mod fake_agent;
@@ -9,5 +11,6 @@ mod fuzz;
 mod locked_store;
 mod one_daemon;
 mod reload;
+mod sdk;
 mod signals;
 mod two_trees;

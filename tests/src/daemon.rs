@@ -192,6 +192,11 @@ impl TestDaemon {
         command
     }
 
+    /// Returns the variable, and its value, that mark what belongs to this test: what carries it has to end with it.
+    pub fn mark(&self) -> (String, String) {
+        (MARK_VARIABLE.to_owned(), self.mark.clone())
+    }
+
     /// Returns the process id of the daemon.
     pub fn pid(&self) -> u32 {
         self.running.as_ref().expect("a daemon runs").ready.pid

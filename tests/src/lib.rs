@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod eventually;
 pub mod fake_agent;
 pub mod fuzz;
+pub mod interop;
 pub mod ports;
 pub mod processes;
 pub mod random;

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::{Client, ClientMessage, ClientState, Joined, answer_frame};
 use crate::acp::directory::{DirectoryHandle, WantedSession};
 use crate::acp::environment::Environment;
-use crate::acp::feed::{self, FeedCommand, FeedStart};
+use crate::acp::feed::{FeedCommand, FeedStart};
 use crate::acp::session::bring_up;
 use crate::acp::session::{Attached, ClientId, PromptDone, SessionMessage};
 use crate::address::{Address, CallError};
@@ -52,7 +52,6 @@ impl Client {
         let joiner = Joiner {
             client: self.client,
             capabilities: *capabilities,
-            environment: Arc::clone(&self.environment),
             directory: self.directory.clone(),
             agent: self.agent.clone(),
             out: self.out.clone(),
@@ -277,7 +276,6 @@ enum Answer {
 struct Joiner {
     client: ClientId,
     capabilities: ClientCapabilities,
-    environment: Arc<Environment>,
     directory: DirectoryHandle,
     agent: holdfast_protocol::ids::AgentAlias,
     out: FrameSender,
@@ -337,9 +335,9 @@ impl Joiner {
         };
         let next_seq = if replay == Replay::All { 1 } else { stored_seq + 1 };
         let start = FeedStart { row_id: row.row_id, next_seq, replay_through: stored_seq, live, commands };
-        let store = self.environment.store.clone();
-        tokio::spawn(feed::run(start, store, self.capabilities, self.out));
-        let joined = Joined { session_id, session, feed, answer, line: line.map(|(_, line)| line) };
+        let capabilities = self.capabilities;
+        let joined =
+            Joined { session_id, session, feed, start, capabilities, answer, line: line.map(|(_, line)| line) };
         if let Err(ClientMessage::Joined(joined)) = reporter.report(ClientMessage::Joined(Box::new(joined))) {
             // The client went meanwhile.
             let _ended = joined.session.tell(SessionMessage::Detach { client }).await;
