@@ -75,12 +75,9 @@ fn start(place: &Place, renderer: &mut Renderer, deadline: Instant) -> Result<St
     match ready.recv_timeout(deadline.saturating_duration_since(began)) {
         Ok(line) => {
             let pid = serde_json::from_str::<Ready>(&line).map_or(child.id(), |ready| ready.pid);
-            // What it made of the root, and what it warns of, until it lets go of its standard error.
-            for line in said.recv().unwrap_or_default().lines() {
-                match line.strip_prefix("✓ ") {
-                    Some(done) => renderer.done(done),
-                    None => renderer.note(line),
-                }
+            // What it made of the root. What it warns of is in its log as well.
+            for done in said.recv().unwrap_or_default().lines().filter_map(|line| line.strip_prefix("✓ ")) {
+                renderer.done(done);
             }
             renderer.done(&format!("daemon started (pid {pid}, {})", duration(began.elapsed())));
             reap(child);
