@@ -85,6 +85,18 @@ fn its_verbs_work() {
 }
 
 #[test]
+fn the_daemon_that_it_made_start_outlives_it() {
+    let Some(packages) = Packages::get() else { return };
+    let daemon = TestDaemon::prepare(DaemonOptions::default());
+    let acpx = Acpx::new(&packages, &daemon, "demo");
+    // acpx ends its agent with every process beneath it before it returns.
+    let once = acpx.run(["exec", "hello"]);
+    assert_eq!(once.code, 0, "{}", once.text);
+    daemon.client();
+    stop(&daemon);
+}
+
+#[test]
 fn a_cancelled_turn_ends_and_the_session_goes_on() {
     let Some(packages) = Packages::get() else { return };
     let daemon = TestDaemon::start();

@@ -1,7 +1,8 @@
 //! A daemon for those who need one and find none: started beside the caller, which it outlives.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,10 +57,12 @@ enum Started {
     OwnedByAnother(Failure),
 }
 
-/// What the daemon says once it serves.
+/// The first line of a daemon on standard output.
 #[derive(Deserialize)]
-struct Ready {
-    pid: u32,
+#[serde(untagged)]
+enum FirstLine {
+    Serves { pid: u32 },
+    Ended { exit_code: u8 },
 }
 
 fn start(place: &Place, renderer: &mut Renderer, deadline: Instant) -> Result<Started, Failure> {
@@ -70,11 +73,14 @@ fn start(place: &Place, renderer: &mut Renderer, deadline: Instant) -> Result<St
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A daemon belongs to no session, even if an agent's command started it.
     command.env_remove(LEASE_ID_VARIABLE).env_remove(INSTANCE_ID_VARIABLE).env_remove(SESSION_ID_VARIABLE);
+    leave_family(&mut command);
     let mut child = command.spawn().map_err(failed)?;
-    let (ready, said) = (first_line(child.stdout.take()), all_lines(child.stderr.take()));
-    match ready.recv_timeout(deadline.saturating_duration_since(began)) {
-        Ok(line) => {
-            let pid = serde_json::from_str::<Ready>(&line).map_or(child.id(), |ready| ready.pid);
+    let (first, said) = (first_line(child.stdout.take()), all_lines(child.stderr.take()));
+    // Only the process in between: the daemon is not our child.
+    child.wait().map_err(failed)?;
+    let first = first.recv_timeout(deadline.saturating_duration_since(began));
+    match first.map(|line| serde_json::from_str(&line)) {
+        Ok(Ok(FirstLine::Serves { pid })) => {
             // What it made of the root, and what it warns of, until it lets go of its standard error.
             for line in said.recv().unwrap_or_default().lines() {
                 match line.strip_prefix("✓ ") {
@@ -83,34 +89,47 @@ fn start(place: &Place, renderer: &mut Renderer, deadline: Instant) -> Result<St
                 }
             }
             renderer.done(&format!("daemon started (pid {pid}, {})", duration(began.elapsed())));
-            reap(child);
             Ok(Started::Serves)
         }
-        Err(RecvTimeoutError::Disconnected) => {
-            let status = child.wait().map_err(failed)?;
-            let failure = ended(status, &said.recv().unwrap_or_default());
-            if status.code() == Some(i32::from(Exit::Conflict.code())) {
+        Ok(Ok(FirstLine::Ended { exit_code })) => {
+            let exit = Exit::ALL.iter().map(|(exit, _)| *exit).find(|exit| exit.code() == exit_code);
+            let failure = ended(exit.unwrap_or(Exit::Failed), &said.recv().unwrap_or_default());
+            if exit == Some(Exit::Conflict) {
                 return Ok(Started::OwnedByAnother(failure));
             }
             Err(failure)
         }
+        Ok(Err(error)) => Err(Failure::new(Exit::Failed, format!("could not read what the daemon said: {error}"))),
+        Err(RecvTimeoutError::Disconnected) => Err(ended(Exit::Failed, &said.recv().unwrap_or_default())),
         Err(RecvTimeoutError::Timeout) => {
-            let message = format!("the daemon (pid {}) does not serve after {} s", child.id(), START_LIMIT.as_secs());
-            reap(child);
+            let message = format!("the daemon does not serve after {} s", START_LIMIT.as_secs());
             Err(Failure::new(Exit::DaemonUnreachable, message).hint("it goes on starting: holdfast status"))
         }
     }
 }
 
+/// Makes the process a child of nobody here, in a session of its own: some editors and clients end an agent with every
+/// process beneath it, whatever its session, and a bridge is their agent.
+fn leave_family(command: &mut Command) {
+    let step_aside = || {
+        // SAFETY: setsid(2), fork(2) and _exit(2) may be called between fork and exec, and nothing else is.
+        unsafe {
+            libc::setsid();
+            match libc::fork() {
+                -1 => Err(io::Error::last_os_error()),
+                0 => Ok(()),
+                _ => libc::_exit(0),
+            }
+        }
+    };
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe { command.pre_exec(step_aside) };
+}
+
 /// Says in the daemon's own words why it ended. Its last error stands first in what is told.
-fn ended(status: ExitStatus, said: &str) -> Failure {
-    let exit = Exit::ALL
-        .iter()
-        .map(|(exit, _)| *exit)
-        .find(|exit| *exit != Exit::Ok && status.code() == Some(i32::from(exit.code())))
-        .unwrap_or(Exit::Failed);
+fn ended(exit: Exit, said: &str) -> Failure {
     let Some((_, error)) = said.rsplit_once("error: ") else {
-        let failure = Failure::new(exit, format!("the daemon ended before it served ({status})"));
+        let failure = Failure::new(exit, "the daemon ended before it served");
         return if said.trim().is_empty() { failure } else { failure.detail(said.trim_end()) };
     };
     let mut lines = error.lines();
@@ -136,11 +155,6 @@ fn wait_for_rival(place: &Place) -> Result<Option<Connection>, Failure> {
             Err(_) => thread::sleep(LOOK_PAUSE),
         }
     }
-}
-
-/// Collects the daemon's exit status if it ends before us, so that it does not stay as a zombie.
-fn reap(mut child: Child) {
-    thread::spawn(move || child.wait());
 }
 
 fn first_line(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
@@ -172,20 +186,18 @@ fn all_lines(from: Option<impl Read + Send + 'static>) -> Receiver<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
     use super::*;
 
     #[test]
     fn a_daemon_that_ends_is_quoted_with_its_exit_code_and_hints() {
         let said = "✓ made /r (config.toml, key)\nerror: config.toml line 3: expected a value\n  3 | a = =\n    |     ^\nhint: holdfast status\n";
-        let Failure::Fault(fault) = ended(ExitStatus::from_raw(7 << 8), said) else { panic!("a fault") };
+        let Failure::Fault(fault) = ended(Exit::DamagedStore, said) else { panic!("a fault") };
         assert_eq!(fault.exit, Exit::DamagedStore);
         assert_eq!(fault.message, "config.toml line 3: expected a value");
         assert_eq!(fault.detail.as_deref(), Some("3 | a = =\n  |     ^"));
         assert_eq!(fault.hints, ["holdfast status"]);
-        let Failure::Fault(fault) = ended(ExitStatus::from_raw(9), "") else { panic!("a fault") };
+        let Failure::Fault(fault) = ended(Exit::Failed, "") else { panic!("a fault") };
         assert_eq!(fault.exit, Exit::Failed);
-        assert!(fault.message.starts_with("the daemon ended before it served (signal: 9"), "{}", fault.message);
+        assert_eq!(fault.message, "the daemon ended before it served");
     }
 }

@@ -51,6 +51,12 @@ struct Ready<'a> {
     down: Vec<&'static str>,
 }
 
+/// What a detached daemon says in place of being ready.
+#[derive(Debug, Serialize)]
+struct NotServing {
+    exit_code: u8,
+}
+
 #[derive(Debug, Serialize)]
 struct ReadyListener {
     name: &'static str,
@@ -83,6 +89,10 @@ pub fn run(
         .map_err(|error| Failure::new(Exit::Failed, format!("failed to start the runtime: {error}")))?;
     let outcome = runtime.block_on(serve(place, arguments.detached, stderr_level(global.verbose), renderer));
     runtime.shutdown_timeout(LAST_WORK_LIMIT);
+    if let (true, Err(Failure::Fault(fault))) = (arguments.detached, &outcome) {
+        // Whoever started us is not our parent and learns our exit code in no other way. It may have gone.
+        let _gone = renderer.json_line(&NotServing { exit_code: fault.exit.code() });
+    }
     outcome
 }
 
