@@ -53,6 +53,9 @@ fn its_verbs_work() {
 
     let session_id = new_session(&acpx, "one");
     assert_eq!(sessions(&acpx).len(), 2);
+    let ensured = acpx.run(["sessions", "ensure", "--name", "one"]);
+    assert_eq!(ensured.action("session_ensured")["created"], false);
+    assert_eq!(ensured.action("session_ensured")["acpxSessionId"], session_id.as_str());
     let first = acpx.run(["prompt", "-s", "one", "hello"]);
     assert_eq!(first.code, 0, "{}", first.text);
     assert_eq!(first.requests(), ["initialize", "session/resume", "session/prompt"]);
@@ -60,6 +63,11 @@ fn its_verbs_work() {
     assert_eq!(status.code, 0, "{}", status.text);
     assert_eq!(status.action("status_snapshot")["acpxSessionId"], session_id.as_str());
     assert_eq!(status.action("status_snapshot")["status"], "alive");
+
+    // The demonstration agent has no modes.
+    let refused = acpx.run(["set-mode", "-s", "one", "code"]);
+    assert_eq!(refused.code, 1, "{}", refused.text);
+    assert!(refused.text.contains("-32601"), "{}", refused.text);
 
     // The queue is first in, first out: what was not waited for is over when the next is answered.
     let queued = acpx.run(["prompt", "-s", "one", "--no-wait", "plan"]);
@@ -74,6 +82,18 @@ fn its_verbs_work() {
     closed.action("session_closed");
     acpx.wait_for_queue_owners_to_end();
     assert!(sessions(&acpx).contains(&session_id), "a closed session's history is kept");
+}
+
+#[test]
+fn the_daemon_that_it_made_start_outlives_it() {
+    let Some(packages) = Packages::get() else { return };
+    let daemon = TestDaemon::prepare(DaemonOptions::default());
+    let acpx = Acpx::new(&packages, &daemon, "demo");
+    // acpx ends its agent with every process beneath it before it returns.
+    let once = acpx.run(["exec", "hello"]);
+    assert_eq!(once.code, 0, "{}", once.text);
+    daemon.client();
+    stop(&daemon);
 }
 
 #[test]
@@ -114,6 +134,30 @@ fn its_answer_to_a_permission_question_reaches_the_agent() {
     let denied = acpx.run(["--deny-all", "exec", "permission"]);
     assert_eq!(denied.code, 5, "{}", denied.text);
     assert!(denied.agent_text().contains("You chose `reject`"), "{}", denied.text);
+}
+
+#[test]
+fn two_of_them_share_a_session() {
+    let Some(packages) = Packages::get() else { return };
+    let daemon = TestDaemon::start();
+    let (one, other) = (Acpx::new(&packages, &daemon, "demo"), Acpx::new(&packages, &daemon, "demo"));
+    let session_id = new_session(&one, "one");
+    assert_eq!(one.run(["prompt", "-s", "one", "hello"]).code, 0);
+
+    // A session works where it was made.
+    let directory = one.working_directory();
+    let resumed = other.run_in(&directory, ["sessions", "new", "--name", "other", "--resume-session", &session_id]);
+    assert_eq!(resumed.code, 0, "{}", resumed.text);
+    let plan = other.run_in(&directory, ["prompt", "-s", "other", "plan"]);
+    assert_eq!(plan.requests(), ["initialize", "session/resume", "session/prompt"], "{}", plan.text);
+
+    // Each agent connection lives on, and knows of the other's turns.
+    let recalled = one.run(["prompt", "-s", "one", "recall"]);
+    assert!(recalled.agent_text().contains("1. hello\n2. plan\n"), "{}", recalled.text);
+    let recalled = other.run_in(&directory, ["prompt", "-s", "other", "recall"]);
+    assert_eq!(recalled.requests(), ["session/prompt"], "{}", recalled.text);
+    assert!(recalled.agent_text().contains("1. hello\n2. plan\n3. recall\n"), "{}", recalled.text);
+    assert_eq!(sessions(&one), [session_id]);
 }
 
 #[test]

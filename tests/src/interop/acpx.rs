@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Acpx {
     }
 
     /// Returns where its sessions work.
-    pub fn working_directory(&self) -> std::path::PathBuf {
+    pub fn working_directory(&self) -> PathBuf {
         self.directory.path().join("work")
     }
 
@@ -67,7 +67,16 @@ impl Acpx {
     /// When it does not end within [`PATIENCE`].
     #[track_caller]
     pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Said {
-        let mut command = self.command();
+        self.run_in(&self.working_directory(), arguments)
+    }
+
+    /// As [`run`](Self::run), for sessions that work in another directory.
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`].
+    #[track_caller]
+    pub fn run_in<S: AsRef<OsStr>>(&self, directory: &Path, arguments: impl IntoIterator<Item = S>) -> Said {
+        let mut command = self.command(directory);
         let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = output_within(child, PATIENCE);
         let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
@@ -76,7 +85,7 @@ impl Acpx {
 
     /// Starts acpx, with the wire on its standard output.
     pub fn start<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Running {
-        let mut command = self.command();
+        let mut command = self.command(&self.working_directory());
         let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = read_lines(child.stdout.take().unwrap());
         Running { child, lines, seen: Vec::new() }
@@ -107,15 +116,15 @@ impl Acpx {
         eventually(PATIENCE, || self.queue_owners(), Vec::is_empty);
     }
 
-    fn home(&self) -> std::path::PathBuf {
+    fn home(&self) -> PathBuf {
         self.directory.path().join("home")
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, working_directory: &Path) -> Command {
         let node = self.packages.node();
         let mut command = Command::new(&node);
         command.arg(self.packages.acpx()).args(["--agent", &self.agent, "--format", "json", "--cwd"]);
-        command.arg(self.working_directory()).env_clear().env(&self.mark.0, &self.mark.1).env("HOME", self.home());
+        command.arg(working_directory).env_clear().env(&self.mark.0, &self.mark.1).env("HOME", self.home());
         let node_directory = node.parent().map(Path::display).unwrap().to_string();
         command.env("PATH", format!("{node_directory}:/usr/bin:/bin")).env("NO_PROXY", "127.0.0.1,localhost");
         command.current_dir(self.directory.path()).stdin(Stdio::null());
