@@ -3,6 +3,7 @@
 
 mod acpx;
 mod attach;
+mod bridge_and_run;
 mod crash;
 mod damaged_store;
 mod fake_agent;
