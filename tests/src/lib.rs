@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod acp_client;
+pub mod acp_socket;
+pub mod acp_stage;
 pub mod crash;
 pub mod daemon;
 pub mod eventually;
