@@ -1,6 +1,9 @@
 //! Tests of behaviour that no crate has alone, one file a behaviour.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
+mod acp_permissions;
+mod acp_replay;
+mod acp_turns;
 mod acpx;
 mod attach;
 mod bridge_and_run;

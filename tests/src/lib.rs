@@ -8,6 +8,8 @@
 
 pub mod acp_client;
 pub mod bench;
+pub mod acp_socket;
+pub mod acp_stage;
 pub mod crash;
 pub mod daemon;
 pub mod eventually;
