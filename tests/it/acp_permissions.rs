@@ -28,10 +28,14 @@ fn asks(kind: &str) -> Vec<Step> {
 fn stage(settings: &str) -> AcpStage {
     AcpStage::start_with(settings, |script, directory| {
         let wait = [vec![Step::WaitForFile(directory.join("alone"))], asks("edit")].concat();
-        script.prompts_by_text =
-            [("edit", asks("edit")), ("read", asks("read")), ("later", wait), ("plain", vec![Step::Update(chunk("ok"))])]
-                .map(|(text, steps)| (text.to_owned(), steps))
-                .into();
+        script.prompts_by_text = [
+            ("edit", asks("edit")),
+            ("read", asks("read")),
+            ("later", wait),
+            ("plain", vec![Step::Update(chunk("ok"))]),
+        ]
+        .map(|(text, steps)| (text.to_owned(), steps))
+        .into();
     })
 }
 

@@ -9,9 +9,7 @@ use holdfast_tests::fake_agent::{Outcome, Script, Step, chunk, raw};
 use serde_json::{Value, json};
 
 pub(crate) fn tool(id: &str, status: &str) -> Step {
-    Step::Update(raw(
-        &json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "Work", "status": status }),
-    ))
+    Step::Update(raw(&json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "Work", "status": status })))
 }
 
 fn error(code: i64, message: &str) -> Step {
@@ -93,7 +91,10 @@ fn failed_crashed_and_cut_turns_are_marked_and_the_next_one_works() {
     for _ in 0..2 {
         stage.daemon.restart();
         assert_eq!(told(&history(&stage, &session_id)), [&expected[..], &["user: D", "agent: fine"]].concat());
-        assert_eq!((stage.stored_updates(&session_id), stage.stored_turns(&session_id)), (stored.clone(), turns.clone()));
+        assert_eq!(
+            (stage.stored_updates(&session_id), stage.stored_turns(&session_id)),
+            (stored.clone(), turns.clone())
+        );
     }
     assert_eq!(stage.trace().pids().len(), trace.pids().len(), "a load starts no agent");
 }
@@ -232,6 +233,8 @@ fn prompts_of_two_clients_take_turns_and_both_see_all() {
     let one = first.prompt(&session_id, "one").unwrap();
     second.wait_for_text("1a").unwrap();
     let two = second.prompt(&session_id, "two").unwrap();
+    // What a client sends is handled in order, so once this is answered the prompt waits in the session.
+    second.call("session/list", &json!({})).unwrap();
     first.prompt(&session_id, "three").unwrap();
     assert_eq!(stage.trace().count("session/prompt"), 1);
     stage.touch("one");
@@ -248,7 +251,8 @@ fn prompts_of_two_clients_take_turns_and_both_see_all() {
     eventually(PATIENCE, || states(&stage, &session_id), |states| *states == ["ended"; 3]);
     let full = ["user: one", "agent: 1a1b", "user: two", "agent: 2", "user: three", "agent: 3a3b"];
     assert_eq!(told(&history(&stage, &session_id)), full);
-    let turn = StoredTurn { number: 3, state: "ended".to_owned(), stop_reason: Some("end_turn".to_owned()), error: None };
+    let turn =
+        StoredTurn { number: 3, state: "ended".to_owned(), stop_reason: Some("end_turn".to_owned()), error: None };
     assert_eq!(stage.stored_turns(&session_id)[2], turn);
 }
 

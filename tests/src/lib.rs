@@ -7,9 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod acp_client;
-pub mod bench;
 pub mod acp_socket;
 pub mod acp_stage;
+pub mod bench;
 pub mod crash;
 pub mod daemon;
 pub mod eventually;

@@ -85,8 +85,6 @@ pub struct ClientState {
     /// Set by its `initialize`.
     capabilities: Option<ClientCapabilities>,
     sessions: HashMap<SessionId, JoinedSession>,
-    /// Prompts that are not answered, for `$/cancel_request`.
-    prompts: HashMap<OwnedId, SessionId>,
 }
 
 struct JoinedSession {

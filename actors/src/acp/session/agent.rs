@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::bring_up::{self, BringUpError, BroughtUp, How, Wanted};
 use super::state::{Agent, ReadyAgent, Replay, SessionState, Then};
 use super::turn::Turn;
-use super::{PromptDone, SessionMessage, SessionSink};
+use super::{Cancelled, PromptDone, SessionMessage, SessionSink};
 use crate::reply::Reply;
 use crate::surface::Context;
 
@@ -172,7 +172,7 @@ impl SessionState {
         if !first {
             return;
         }
-        self.cancel(None);
+        self.cancel(&Cancelled::All);
         match std::mem::replace(&mut self.agent, Agent::Ending) {
             Agent::Ready(ready) => {
                 let turn_ended = self.turn.as_mut().map(Turn::await_end);
