@@ -80,7 +80,7 @@ fn ping_rows(options: &Options, socket: &Path, directory: &Path) -> Vec<Row> {
         }
     });
     let round = Duration::from_millis(options.round_ms);
-    let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"daemon/ping\",\"params\":{\"value\":\"0123456789012345678901234567\"}}\n";
+    let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"daemon/ping\",\"params\":{\"value\":1234567890123456789}}\n";
     let burst = ping.repeat(64);
     let (mut ours, mut echo) = (Lines::introduced(socket), Lines::connect(&echo_path));
     let (mut p50, mut echo_p50, mut rate, mut echo_rate) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

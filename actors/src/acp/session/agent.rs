@@ -87,7 +87,9 @@ impl SessionState {
 
     fn agent_ready(&mut self, brought_up: BroughtUp, context: &Context<SessionMessage>) {
         let BroughtUp { adapter, capabilities, settings, agent_session_id, setup, how } = brought_up;
-        let replay = (how == How::Loaded).then(|| Replay { since: Instant::now(), seen: 0 });
+        // Some agents replay after a resume as well, and some only behind their answer.
+        let may_replay = matches!(how, How::Loaded | How::Resumed);
+        let replay = may_replay.then(|| Replay { since: Instant::now(), seen: 0 });
         if replay.is_some() {
             self.await_quiet(0, context);
         }
