@@ -46,7 +46,8 @@ tour:
 
 # print the benchmarks as a table, or one JSON object a line with --json
 bench *ARGS:
-    cargo run --release -p holdfast-tests --bin bench -- {{ ARGS }}
+    cargo build --release --quiet -p holdfast -p holdfast-tests --bins
+    cargo run --release --quiet -p holdfast-tests --bin bench -- {{ ARGS }}
 
 # crash rounds: kill -9 at random moments, every acknowledged write checked
 soak:

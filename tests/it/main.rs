@@ -1,6 +1,13 @@
 //! Tests of behaviour that no crate has alone, one file a behaviour.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
+mod acp_crash;
+mod acp_permissions;
+mod acp_processes;
+mod acp_replay;
+mod acp_turns;
+mod acpx;
+mod attach;
 mod bridge_and_run;
 mod crash;
 mod damaged_store;
@@ -10,5 +17,6 @@ mod fuzz;
 mod locked_store;
 mod one_daemon;
 mod reload;
+mod sdk;
 mod signals;
 mod two_trees;

@@ -1,7 +1,9 @@
-//! A plain client for agents on stdio: sends what it is told, keeps what comes, judges nothing.
+//! A plain client for agents, on stdio or on a socket: sends what it is told, keeps what comes, judges nothing.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,15 +13,40 @@ use serde_json::{Value, json};
 /// How long anything may take before a test gives up. Generous: it only ever passes when something is broken.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// One agent process and the pipe to it. Ends with the process killed, its own children excluded.
+/// One agent process and the conversation with it. Ends with the process killed, its own children excluded.
 #[derive(Debug)]
 pub struct AcpClient {
     child: Child,
-    input: Option<ChildStdin>,
+    conversation: Conversation,
+}
+
+impl Deref for AcpClient {
+    type Target = Conversation;
+
+    fn deref(&self) -> &Conversation {
+        &self.conversation
+    }
+}
+
+impl DerefMut for AcpClient {
+    fn deref_mut(&mut self) -> &mut Conversation {
+        &mut self.conversation
+    }
+}
+
+/// What is said to an agent and what it says.
+pub struct Conversation {
+    input: Option<Box<dyn Write + Send>>,
     lines: Receiver<String>,
     next_id: u64,
     /// All lines received so far, byte for byte but for invalid UTF-8.
     pub received: Vec<String>,
+}
+
+impl fmt::Debug for Conversation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Conversation").field("received", &self.received).finish_non_exhaustive()
+    }
 }
 
 impl AcpClient {
@@ -29,16 +56,48 @@ impl AcpClient {
     /// If the process can't be started.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take();
+        let input = child.stdin.take().ok_or_else(|| io::Error::other("the agent has no stdin"))?;
         let output = child.stdout.take().ok_or_else(|| io::Error::other("the agent has no stdout"))?;
-        let (sender, lines) = channel();
-        thread::spawn(move || read_lines(output, |line| sender.send(line).is_ok()));
-        Ok(Self { child, input, lines, next_id: 0, received: Vec::new() })
+        Ok(Self { child, conversation: Conversation::new(input, output) })
     }
 
     /// Returns the agent's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits for the agent to end.
+    ///
+    /// # Errors
+    /// If it lives on for [`LIMIT`].
+    pub fn wait_for_exit(&mut self) -> io::Result<ExitStatus> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > end {
+                return Err(io::Error::other("the agent did not end in time"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Says whether the agent runs.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub fn is_running(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+}
+
+impl Conversation {
+    /// Begins a conversation; what comes is read in a thread of its own.
+    pub fn new(input: impl Write + Send + 'static, output: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = channel();
+        thread::spawn(move || read_lines(output, |line| sender.send(line).is_ok()));
+        Self { input: Some(Box::new(input)), lines, next_id: 0, received: Vec::new() }
     }
 
     /// Sends bytes as they are.
@@ -164,31 +223,6 @@ impl AcpClient {
     /// Closes the agent's stdin.
     pub fn close_input(&mut self) {
         self.input = None;
-    }
-
-    /// Waits for the agent to end.
-    ///
-    /// # Errors
-    /// If it lives on for [`LIMIT`].
-    pub fn wait_for_exit(&mut self) -> io::Result<ExitStatus> {
-        let end = Instant::now() + LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            if Instant::now() > end {
-                return Err(io::Error::other("the agent did not end in time"));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Says whether the agent runs.
-    ///
-    /// # Errors
-    /// If the system does not tell.
-    pub fn is_running(&mut self) -> io::Result<bool> {
-        Ok(self.child.try_wait()?.is_none())
     }
 }
 

@@ -64,8 +64,10 @@ pub fn executable() -> PathBuf {
         return PathBuf::from(path);
     }
     let own = std::env::current_exe().unwrap();
-    // target/<profile>/deps/it-<hash> → target/<profile>/holdfast
-    let path = own.parent().and_then(Path::parent).unwrap().join("holdfast");
+    // target/<profile>/holdfast, from target/<profile>/deps/it-<hash> or target/<profile>/bench.
+    let beside = own.parent().unwrap();
+    let profile = if beside.ends_with("deps") { beside.parent().unwrap() } else { beside };
+    let path = profile.join("holdfast");
     assert!(path.is_file(), "{} is not built: cargo build -p holdfast", path.display());
     path
 }
@@ -188,6 +190,11 @@ impl TestDaemon {
         command.arg("--root").arg(self.root.path()).env_remove("HOLDFAST_ROOT").env(MARK_VARIABLE, &self.mark);
         command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// Returns the variable, and its value, that mark what belongs to this test: what carries it has to end with it.
+    pub fn mark(&self) -> (String, String) {
+        (MARK_VARIABLE.to_owned(), self.mark.clone())
     }
 
     /// Returns the process id of the daemon.

@@ -7,11 +7,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod acp_client;
+pub mod acp_socket;
+pub mod acp_stage;
+pub mod bench;
 pub mod crash;
 pub mod daemon;
 pub mod eventually;
 pub mod fake_agent;
 pub mod fuzz;
+pub mod interop;
 pub mod ports;
 pub mod processes;
 pub mod random;

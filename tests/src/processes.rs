@@ -23,6 +23,13 @@ pub fn command_line(pid: i32) -> String {
     String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
+/// Returns the parent of a process, if it lives.
+pub fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name comes before and may hold anything; state and parent follow it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Returns how many descriptors the process has open on `path` or a file beside it that begins with its name (`-wal`,
 /// `-shm`).
 pub fn open_files_at(pid: u32, path: &std::path::Path) -> usize {

@@ -19,8 +19,7 @@ pub struct LeasesConfig {
     pub kill_grace_ms: u32,
     /// How long ended leases are kept, in days.
     pub retention_days: u32,
-    /// Adapter processes that may run at once, over all agents. Past it the longest idle one is retired, or the caller
-    /// gets `busy`.
+    /// Adapter processes that may run at once, over all agents. Past it the caller gets `busy`.
     pub max_processes: u32,
 }
 

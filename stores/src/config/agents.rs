@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 use holdfast_protocol::ids::AgentAlias;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -31,18 +30,10 @@ pub struct AgentConfig {
     pub builtin: Option<BuiltinAgent>,
     /// Variables added to its environment.
     pub env: BTreeMap<String, Secret>,
-    /// The directory new sessions work in when the client names none; absolute.
-    pub cwd: Option<PathBuf>,
     /// What is answered when it asks for permission; the rest comes from `[permissions]`.
     pub permissions: AgentPermissions,
     /// Seconds without a turn after which its process is ended; sessions stay resumable.
     pub idle_timeout_s: u64,
-    /// How many sessions share one process.
-    pub sessions_per_process: u32,
-    /// How many of its processes may run; past it the longest idle one is retired.
-    pub max_processes: Option<u32>,
-    /// Seconds without any sign of life in a turn after which the turn is ended.
-    pub turn_inactivity_timeout_s: Option<u64>,
 }
 
 impl Default for AgentConfig {
@@ -51,12 +42,8 @@ impl Default for AgentConfig {
             command: None,
             builtin: None,
             env: BTreeMap::new(),
-            cwd: None,
             permissions: AgentPermissions::default(),
             idle_timeout_s: 900,
-            sessions_per_process: 1,
-            max_processes: None,
-            turn_inactivity_timeout_s: None,
         }
     }
 }
@@ -178,7 +165,7 @@ impl AgentConfig {
         }
     }
 
-    /// Hashes what decides how the agent's process behaves: command, environment as written, directory. BLAKE3, hex.
+    /// Hashes what decides how the agent's process behaves: command and environment as written. BLAKE3, hex.
     ///
     /// Each part goes in with its length, so that no two configurations run together to the same bytes.
     pub fn launch_hash(&self) -> String {
@@ -200,7 +187,6 @@ impl AgentConfig {
             part(name.as_bytes());
             part(value.as_written().as_bytes());
         }
-        part(self.cwd.as_deref().map_or(b"".as_slice(), |cwd| cwd.as_os_str().as_encoded_bytes()));
         hasher.finalize().to_hex().to_string()
     }
 
@@ -241,22 +227,12 @@ impl AgentConfig {
                 add(&["env", name], "the daemon sets this variable itself", "remove it");
             }
         }
-        if self.cwd.as_deref().is_some_and(|cwd| !cwd.is_absolute()) {
-            add(&["cwd"], "the directory must be an absolute path", "begin it with `/`; `~` is not expanded");
+        if self.idle_timeout_s == 0 {
+            add(&["idle_timeout_s"], "must be 1 or more", "leave the key out for the default");
         }
-        for (key, count) in [
-            ("idle_timeout_s", Some(self.idle_timeout_s)),
-            ("sessions_per_process", Some(self.sessions_per_process.into())),
-            ("max_processes", self.max_processes.map(u64::from)),
-            ("turn_inactivity_timeout_s", self.turn_inactivity_timeout_s),
-        ] {
-            if count == Some(0) {
-                add(&[key], "must be 1 or more", "leave the key out for the default");
-            }
-            // A century: past it, arithmetic on instants could overflow.
-            if count.is_some_and(|count| count > 100 * 366 * 86_400) {
-                add(&[key], "is too large", "leave the key out for the default");
-            }
+        // A century: past it, arithmetic on instants could overflow.
+        if self.idle_timeout_s > 100 * 366 * 86_400 {
+            add(&["idle_timeout_s"], "is too large", "leave the key out for the default");
         }
         problems
     }
@@ -324,7 +300,6 @@ mod tests {
             AgentConfig { command: None, builtin: Some(BuiltinAgent::Demo), ..base.clone() },
             AgentConfig { env: BTreeMap::from([("A".into(), Secret::new("b"))]), ..base.clone() },
             AgentConfig { env: BTreeMap::from([("Ab".into(), Secret::new(""))]), ..base.clone() },
-            AgentConfig { cwd: Some("/x".into()), ..base.clone() },
         ];
         let hashes: std::collections::BTreeSet<String> = variants.iter().map(AgentConfig::launch_hash).collect();
         assert_eq!(hashes.len(), variants.len());

@@ -204,8 +204,8 @@ fn a_wrong_value_is_named_with_line_key_expected_and_found() {
             10,
             "`permissions.policy`: expected one of `ask`, `allow_reads`, `allow_all`, `deny_all`, found `alow_all`",
         ),
-        ("[agents.a]\nbuiltin = 'demo'\nmax_processes = 0\n", 3, 17, "`agents.a.max_processes`: must be 1 or more"),
-        ("[agents.a]\ncwd = '/'\n", 1, 1, "`agents.a`: the agent has no `command`"),
+        ("[agents.a]\nbuiltin = 'demo'\nidle_timeout_s = 0\n", 3, 18, "`agents.a.idle_timeout_s`: must be 1 or more"),
+        ("[agents.a]\nidle_timeout_s = 1\n", 1, 1, "`agents.a`: the agent has no `command`"),
         (
             "[agents.a]\ncommand = 5\n",
             2,
@@ -462,7 +462,7 @@ fn an_agents_defaults_are_the_documented_ones() {
     let defaults = snapshot.section::<PermissionsConfig>().unwrap();
     let demo = agents.get(&"demo".parse().unwrap()).unwrap();
     assert_eq!(demo.launch(), Some(Launch::Builtin(BuiltinAgent::Demo)));
-    assert_eq!((demo.idle_timeout_s, demo.sessions_per_process, demo.max_processes), (900, 1, None));
+    assert_eq!(demo.idle_timeout_s, 900);
     let claude = agents.get(&"claude".parse().unwrap()).unwrap();
     let words = ["claude-agent-acp", "--flag", "a b"].map(str::to_owned);
     assert_eq!(claude.launch(), Some(Launch::Command(&words)));

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::acp::directory::DirectoryHandle;
 use crate::acp::environment::Environment;
-use crate::acp::feed::FeedCommand;
+use crate::acp::feed::{self, FeedCommand, FeedStart};
 use crate::acp::session::questions::parse_question_id;
 use crate::acp::session::{ClientId, SessionMessage};
 use crate::address::{Address, Down};
@@ -69,6 +69,10 @@ pub struct Joined {
     session_id: SessionId,
     session: Address<SessionMessage>,
     feed: mpsc::UnboundedSender<FeedCommand>,
+    /// Where its feed begins. It is not started before it knows the answer, which comes before what follows.
+    start: FeedStart,
+    /// What the client takes.
+    capabilities: ClientCapabilities,
     /// An answer that comes after an update, and that update's position.
     answer: Option<(i64, Vec<u8>)>,
     /// A line that could not be handled before the client had joined.
@@ -81,8 +85,6 @@ pub struct ClientState {
     /// Set by its `initialize`.
     capabilities: Option<ClientCapabilities>,
     sessions: HashMap<SessionId, JoinedSession>,
-    /// Prompts that are not answered, for `$/cancel_request`.
-    prompts: HashMap<OwnedId, SessionId>,
 }
 
 struct JoinedSession {
@@ -154,11 +156,12 @@ impl Client {
     }
 
     async fn joined(&self, joined: Joined, state: &mut ClientState, context: &Context<ClientMessage>) {
-        let Joined { session_id, session, feed, answer, line } = joined;
+        let Joined { session_id, session, feed, start, capabilities, answer, line } = joined;
         if let Some((seq, frame)) = answer {
-            // A feed that has ended has nobody to answer.
+            // The other end is in `start`, which goes to the feed only below.
             let _gone = feed.send(FeedCommand::After { seq, frame });
         }
+        tokio::spawn(feed::run(start, self.environment.store.clone(), capabilities, self.out.clone()));
         state.sessions.insert(session_id, JoinedSession { session, feed });
         if let Some(line) = line {
             self.line(line, state, context).await;

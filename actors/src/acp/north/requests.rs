@@ -18,12 +18,12 @@ use holdfast_stores::acp_sessions::AcpSessionRow;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use super::{Client, ClientMessage, ClientState, Joined, answer_frame};
+use super::{Client, ClientMessage, ClientState, Joined, JoinedSession, answer_frame};
 use crate::acp::directory::{DirectoryHandle, WantedSession};
 use crate::acp::environment::Environment;
-use crate::acp::feed::{self, FeedCommand, FeedStart};
+use crate::acp::feed::{FeedCommand, FeedStart};
 use crate::acp::session::bring_up;
-use crate::acp::session::{Attached, ClientId, PromptDone, SessionMessage};
+use crate::acp::session::{Asker, Attached, Cancelled, ClientId, PromptDone, SessionMessage};
 use crate::address::{Address, CallError};
 use crate::channel::FrameSender;
 use crate::reply::Reply;
@@ -52,7 +52,6 @@ impl Client {
         let joiner = Joiner {
             client: self.client,
             capabilities: *capabilities,
-            environment: Arc::clone(&self.environment),
             directory: self.directory.clone(),
             agent: self.agent.clone(),
             out: self.out.clone(),
@@ -76,19 +75,25 @@ impl Client {
     }
 
     pub(super) async fn notification(&self, name: &str, params: Option<&RawValue>, state: &ClientState) {
-        let session_id = match name {
+        let joined: Vec<&JoinedSession> = match name {
             method::SESSION_CANCEL => {
-                params.and_then(holdfast_protocol::acp::envelope::session_id).and_then(|id| id.parse().ok())
+                let session_id = params.and_then(holdfast_protocol::acp::envelope::session_id);
+                let session_id = session_id.and_then(|id| id.parse::<SessionId>().ok());
+                session_id.and_then(|id| state.sessions.get(&id)).into_iter().collect()
             }
-            method::CANCEL_REQUEST => {
-                let request = cancelled_request_id(params).map(|id| id.to_owned());
-                request.and_then(|request| state.prompts.get(&request).copied())
-            }
-            _ => None,
+            // It does not name the session; only the one that has the prompt finds it.
+            method::CANCEL_REQUEST => state.sessions.values().collect(),
+            _ => Vec::new(),
         };
-        if let Some(joined) = session_id.and_then(|id: SessionId| state.sessions.get(&id)) {
+        let request = cancelled_request_id(params).filter(|_| name == method::CANCEL_REQUEST);
+        let which = match request {
+            Some(request) => Cancelled::One(Asker { client: self.client, request: request.to_owned() }),
+            None if name == method::CANCEL_REQUEST => return,
+            None => Cancelled::OfClient(self.client),
+        };
+        for joined in joined {
             // A session that has ended has no turn to cancel.
-            let _ended = joined.session.tell(SessionMessage::Cancel { client: Some(self.client) }).await;
+            let _ended = joined.session.tell(SessionMessage::Cancel { which: which.clone() }).await;
         }
     }
 
@@ -193,8 +198,6 @@ impl Client {
         let (session, feed) = (joined.session.clone(), joined.feed.clone());
         match name {
             method::SESSION_PROMPT => {
-                state.prompts.retain(|_, of| *of != session_id);
-                state.prompts.insert(id.clone(), session_id);
                 self.prompt(id, params, &session, feed).await;
             }
             method::SESSION_CLOSE => {
@@ -221,9 +224,10 @@ impl Client {
         session: &Address<SessionMessage>,
         feed: mpsc::UnboundedSender<FeedCommand>,
     ) {
+        let asker = Some(Asker { client: self.client, request: id.clone() });
         let reply = answer_after_updates(id, feed, self.out.clone());
-        let (client, params) = (Some(self.client), params.to_owned());
-        let message = |reply| SessionMessage::Prompt { client, params, reply };
+        let params = params.to_owned();
+        let message = |reply| SessionMessage::Prompt { asker, params, reply };
         // A session that ended answers through the dropped reply.
         let _ended = session.post_in_order(reply, message).await;
     }
@@ -277,7 +281,6 @@ enum Answer {
 struct Joiner {
     client: ClientId,
     capabilities: ClientCapabilities,
-    environment: Arc<Environment>,
     directory: DirectoryHandle,
     agent: holdfast_protocol::ids::AgentAlias,
     out: FrameSender,
@@ -337,9 +340,9 @@ impl Joiner {
         };
         let next_seq = if replay == Replay::All { 1 } else { stored_seq + 1 };
         let start = FeedStart { row_id: row.row_id, next_seq, replay_through: stored_seq, live, commands };
-        let store = self.environment.store.clone();
-        tokio::spawn(feed::run(start, store, self.capabilities, self.out));
-        let joined = Joined { session_id, session, feed, answer, line: line.map(|(_, line)| line) };
+        let capabilities = self.capabilities;
+        let joined =
+            Joined { session_id, session, feed, start, capabilities, answer, line: line.map(|(_, line)| line) };
         if let Err(ClientMessage::Joined(joined)) = reporter.report(ClientMessage::Joined(Box::new(joined))) {
             // The client went meanwhile.
             let _ended = joined.session.tell(SessionMessage::Detach { client }).await;

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::bring_up::{self, BringUpError, BroughtUp, How, Wanted};
 use super::state::{Agent, ReadyAgent, Replay, SessionState, Then};
 use super::turn::Turn;
-use super::{PromptDone, SessionMessage, SessionSink};
+use super::{Cancelled, PromptDone, SessionMessage, SessionSink};
 use crate::reply::Reply;
 use crate::surface::Context;
 
@@ -87,7 +87,9 @@ impl SessionState {
 
     fn agent_ready(&mut self, brought_up: BroughtUp, context: &Context<SessionMessage>) {
         let BroughtUp { adapter, capabilities, settings, agent_session_id, setup, how } = brought_up;
-        let replay = (how == How::Loaded).then(|| Replay { since: Instant::now(), seen: 0 });
+        // Some agents replay after a resume as well, and some only behind their answer.
+        let may_replay = matches!(how, How::Loaded | How::Resumed);
+        let replay = may_replay.then(|| Replay { since: Instant::now(), seen: 0 });
         if replay.is_some() {
             self.await_quiet(0, context);
         }
@@ -172,7 +174,7 @@ impl SessionState {
         if !first {
             return;
         }
-        self.cancel(None);
+        self.cancel(&Cancelled::All);
         match std::mem::replace(&mut self.agent, Agent::Ending) {
             Agent::Ready(ready) => {
                 let turn_ended = self.turn.as_mut().map(Turn::await_end);

@@ -1,6 +1,7 @@
 //! The whole door of a live session.
 
 use holdfast_protocol::error::ErrorObject;
+use holdfast_protocol::jsonrpc::OwnedId;
 use holdfast_stores::acp_sessions::{AcpSessionRow, AcpUpdate};
 use holdfast_stores::kit::StoreError;
 use serde_json::value::RawValue;
@@ -37,6 +38,26 @@ pub struct Attached {
     pub live: broadcast::Receiver<Arc<AcpUpdate>>,
 }
 
+/// A client's request, by which it is told from the client's others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The client.
+    pub client: ClientId,
+    /// Its request id.
+    pub request: OwnedId,
+}
+
+/// Which prompts are cancelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cancelled {
+    /// Everybody's.
+    All,
+    /// All of one client. It may also cancel the turn that a client which has gone left behind.
+    OfClient(ClientId),
+    /// One.
+    One(Asker),
+}
+
 /// What a live session can be asked or told.
 pub enum SessionMessage {
     /// Waits until the agent has made the session; for `session/new`.
@@ -60,17 +81,17 @@ pub enum SessionMessage {
     },
     /// Runs a turn, after those that wait already.
     Prompt {
-        /// Which client, if it is one.
-        client: Option<ClientId>,
+        /// Who asked, if it is a client.
+        asker: Option<Asker>,
         /// The prompt's params; the session id in them is replaced.
         params: Box<RawValue>,
         /// Answered when the turn has ended and its end is on disk.
         reply: Reply<PromptDone>,
     },
-    /// Cancels the client's running turn and its waiting prompts. Never ends the adapter.
+    /// Cancels prompts, whether they run or wait. Never ends the adapter.
     Cancel {
-        /// Which client; `None` cancels whoever's turn runs.
-        client: Option<ClientId>,
+        /// Which of them.
+        which: Cancelled,
     },
     /// Passes a request on to the agent, starting it if need be.
     Forward {

@@ -23,7 +23,7 @@ use crate::reply::Reply;
 use crate::surface::{Context, Fault, Surface};
 use holdfast_stores::acp_sessions::AcpSessionRow;
 
-pub use message::{Attached, ClientId, PromptDone, SessionMessage};
+pub use message::{Asker, Attached, Cancelled, ClientId, PromptDone, SessionMessage};
 pub use state::SessionState;
 
 /// A session in flight.
@@ -57,8 +57,8 @@ impl Surface for LiveSession {
             SessionMessage::Open { reply } => state.open(reply),
             SessionMessage::Attach { client, feed, reply } => state.attach(client, feed, reply),
             SessionMessage::Detach { client } => state.detach(client),
-            SessionMessage::Prompt { client, params, reply } => state.prompt(client, params, reply),
-            SessionMessage::Cancel { client } => state.cancel(client),
+            SessionMessage::Prompt { asker, params, reply } => state.prompt(asker, params, reply),
+            SessionMessage::Cancel { which } => state.cancel(&which),
             SessionMessage::Forward { method, params, reply } => state.forward(method, params, reply),
             SessionMessage::Answered { client, question, outcome } => state.answered(client, question, outcome),
             SessionMessage::Close { reply } => state.close(reply, context),

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::state::{Agent, ReadyAgent, SessionState, TITLE_CHARS, Then};
-use super::{ClientId, PromptDone, SessionMessage};
+use super::{Asker, Cancelled, ClientId, PromptDone, SessionMessage};
 use crate::acp::adapter::{AdapterError, AdapterMessage, AgentAnswer};
 use crate::acp::feed::FeedCommand;
 use crate::acp::session::bring_up;
@@ -37,7 +37,7 @@ const FORWARD_LIMIT: Duration = Duration::from_secs(180);
 
 /// A prompt that waits for its turn.
 pub(super) struct Prompt {
-    pub(super) client: Option<ClientId>,
+    pub(super) asker: Option<Asker>,
     pub(super) params: Box<RawValue>,
     pub(super) reply: Reply<PromptDone>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Prompt {
 /// The turn that runs.
 pub(super) struct Turn {
     pub(super) number: i64,
-    client: Option<ClientId>,
+    asker: Option<Asker>,
     params: Box<RawValue>,
     reply: Reply<PromptDone>,
     open_calls: OpenCalls,
@@ -69,12 +69,12 @@ impl Turn {
 }
 
 impl SessionState {
-    pub(super) fn prompt(&mut self, client: Option<ClientId>, params: Box<RawValue>, reply: Reply<PromptDone>) {
+    pub(super) fn prompt(&mut self, asker: Option<Asker>, params: Box<RawValue>, reply: Reply<PromptDone>) {
         if self.waiting.len() >= WAITING_MAX {
             let error = not_now(ErrorKind::Busy, format!("{WAITING_MAX} prompts wait in this session"), Some(1_000));
             return reply.send(PromptDone { after_seq: self.journal.stored_seq(), outcome: Err(error) });
         }
-        self.waiting.push_back(Prompt { client, params, reply });
+        self.waiting.push_back(Prompt { asker, params, reply });
     }
 
     /// Records the next prompt. The agent gets it once it is on disk.
@@ -82,18 +82,19 @@ impl SessionState {
         if self.turn.is_some() || !self.accepts_turns() {
             return;
         }
-        let Some(Prompt { client, params, reply }) = self.waiting.pop_front() else { return };
+        let Some(Prompt { asker, params, reply }) = self.waiting.pop_front() else { return };
         let now_ms = self.now_ms();
         let number = self.row.turn_count + 1;
         self.row.turn_count = number;
         let turn_id = TurnId(context.ports.ids.uuid_v7());
         let boot_id = self.environment.boot_id.clone();
         self.journal.begin(number, turn_id, params.get().to_owned(), boot_id, now_ms);
+        let client = asker.as_ref().map(|asker| asker.client);
         self.record_user_message(&params, number, client, now_ms);
         self.name_after(&params, now_ms);
         self.turn = Some(Turn {
             number,
-            client,
+            asker,
             params,
             reply,
             open_calls: OpenCalls::default(),
@@ -242,19 +243,23 @@ impl SessionState {
         Some(turn_end(turn.number, TurnOutcome::Failed, None, Some(error.message.clone())))
     }
 
-    pub(super) fn cancel(&mut self, client: Option<ClientId>) {
-        let mine = |whose: Option<ClientId>, clients: &std::collections::BTreeMap<ClientId, _>| {
-            // The prompt of a client that has gone belongs to whoever is here.
-            client.is_none() || whose == client || !whose.is_some_and(|whose| clients.contains_key(&whose))
+    pub(super) fn cancel(&mut self, which: &Cancelled) {
+        let is_meant = |asker: Option<&Asker>| match which {
+            Cancelled::All => true,
+            Cancelled::OfClient(client) => asker.is_some_and(|asker| asker.client == *client),
+            Cancelled::One(one) => asker == Some(one),
         };
         let after_seq = self.journal.stored_seq();
         let (cancelled, kept): (Vec<Prompt>, Vec<Prompt>) =
-            self.waiting.drain(..).partition(|prompt| client.is_none() || prompt.client == client);
+            self.waiting.drain(..).partition(|prompt| is_meant(prompt.asker.as_ref()));
         self.waiting = kept.into();
         for prompt in cancelled {
             prompt.reply.send(PromptDone { after_seq, outcome: Ok(cancelled_result()) });
         }
-        if self.turn.as_ref().is_some_and(|turn| mine(turn.client, &self.clients)) {
+        let Some(turn) = &self.turn else { return };
+        // The turn of a client that has gone belongs to whoever is here.
+        let is_left_behind = !turn.asker.as_ref().is_some_and(|asker| self.clients.contains_key(&asker.client));
+        if is_meant(turn.asker.as_ref()) || (is_left_behind && matches!(which, Cancelled::OfClient(_))) {
             self.cancel_agent_turn();
         }
     }
@@ -270,13 +275,14 @@ impl SessionState {
         if !turn.prompted {
             return;
         }
-        self.cancel_questions();
         if let Agent::Ready(ready) = &self.agent {
             let params = session_params(&ready.session_id);
             // An agent that is gone has no turn left to cancel.
             let _gone =
                 ready.adapter.tell_now(AdapterMessage::Notify { method: method::SESSION_CANCEL.to_owned(), params });
         }
+        // Only now: an agent whose question is answered before it knows of the cancel goes on with its turn.
+        self.cancel_questions();
     }
 }
 
