@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_protocol::ids::{InstanceId, LeaseId};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getsid, set_child_subreaper, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
 use super::spawn::{SpawnError, Spawner};
 use crate::process::verify::{carries_lease, take_hold};
@@ -56,11 +56,15 @@ impl Adopter {
     /// # Errors
     /// [`SpawnError::Resource`] when the system refuses.
     pub fn install(spawner: Spawner, ownership: Ownership) -> Result<Self, SpawnError> {
-        let resource = |action| move |error: rustix::io::Errno| SpawnError::Resource { action, source: error.into() };
-        set_child_subreaper(Some(getpid())).map_err(resource("become a child subreaper"))?;
-        let own_session = getsid(None).map_err(resource("read our session"))?.as_raw_pid();
-        let table = Arc::new(ProcTable);
-        Ok(Self { spawner, ownership, own_pid: getpid().as_raw_pid(), own_session, table })
+        let resource = |action| move |source: std::io::Error| SpawnError::Resource { action, source };
+        set_child_subreaper(Some(getpid())).map_err(|error| resource("become a child subreaper")(error.into()))?;
+        let own_pid = getpid().as_raw_pid();
+        // Read where the orphans' sessions are read: in a PID namespace whose session leader is outside, the number is
+        // 0, for which rustix's `getsid` has no value.
+        let unread = |reason: String| resource("read our session")(std::io::Error::other(reason));
+        let own = ProcTable.stat(own_pid).map_err(|error| unread(error.to_string()))?;
+        let own_session = own.ok_or_else(|| unread(format!("/proc has no process {own_pid}")))?.session_id;
+        Ok(Self { spawner, ownership, own_pid, own_session, table: Arc::new(ProcTable) })
     }
 
     /// Reaps dead orphans whenever a child of this process ends. Runs until the task is aborted.
