@@ -10,25 +10,8 @@ use holdfast_protocol::methods::session::{List, ListParams};
 use holdfast_tests::crash::{AppendWorker, Extent, Worker};
 use holdfast_tests::daemon::TestDaemon;
 use holdfast_tests::eventually::PATIENCE;
+use holdfast_tests::lock_holder::LockHolder;
 use holdfast_tests::processes::open_files_at;
-
-/// Holds the write lock of a store from another connection until told to let go.
-struct Holder {
-    connection: rusqlite::Connection,
-}
-
-impl Holder {
-    fn take(path: &Path) -> Self {
-        let connection = rusqlite::Connection::open(path).unwrap();
-        connection.busy_timeout(PATIENCE).unwrap();
-        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-        Self { connection }
-    }
-
-    fn release(self) {
-        self.connection.execute_batch("ROLLBACK").unwrap();
-    }
-}
 
 fn sessions_file(daemon: &TestDaemon) -> PathBuf {
     daemon.root.sessions_database()
@@ -45,7 +28,7 @@ fn worker(daemon: &TestDaemon, name: &str) -> AppendWorker {
 fn a_write_waits_for_a_short_lock_and_nobody_else_does() {
     let daemon = TestDaemon::start();
     let mut worker = worker(&daemon, "waits");
-    let holder = Holder::take(&sessions_file(&daemon));
+    let holder = LockHolder::take(&sessions_file(&daemon));
     std::thread::scope(|scope| {
         let client = daemon.client();
         let writing = scope.spawn(|| {
@@ -73,7 +56,7 @@ fn a_write_waits_for_a_short_lock_and_nobody_else_does() {
 fn a_long_lock_ends_in_success_or_in_a_retryable_error_and_the_next_write_works() {
     let daemon = TestDaemon::start();
     let mut worker = worker(&daemon, "long");
-    let holder = Holder::take(&sessions_file(&daemon));
+    let holder = LockHolder::take(&sessions_file(&daemon));
     std::thread::scope(|scope| {
         let client = daemon.client();
         let writing = scope.spawn(|| {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
 mod acp_crash;
+mod acp_lossless;
 mod acp_permissions;
 mod acp_processes;
 mod acp_replay;

@@ -16,6 +16,7 @@ pub mod eventually;
 pub mod fake_agent;
 pub mod fuzz;
 pub mod interop;
+pub mod lock_holder;
 pub mod ports;
 pub mod processes;
 pub mod random;

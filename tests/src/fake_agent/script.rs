@@ -69,6 +69,8 @@ pub enum Step {
     Update(Box<RawValue>),
     /// Sends this text as a line, whatever it is.
     Noise(String),
+    /// Sends this text without a newline.
+    Text(String),
     /// Sends that many bytes that are no JSON, without a newline.
     NoiseBytes(usize),
     /// Sends an update whose text is that many bytes long.

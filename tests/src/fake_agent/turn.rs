@@ -96,6 +96,7 @@ impl Turn {
         match step {
             Step::Update(update) => self.update(update)?,
             Step::Noise(line) => write_output(format!("{line}\n").as_bytes())?,
+            Step::Text(text) => write_output(text.as_bytes())?,
             Step::NoiseBytes(count) => write_output(&vec![b'a'; *count])?,
             Step::HugeUpdateBytes(count) => self.update(&chunk(&"x".repeat(*count)))?,
             Step::DelayMs(delay_ms) => self.wait_until(Duration::from_millis(*delay_ms), || false)?,

@@ -9,7 +9,7 @@ use holdfast_protocol::acp::edit::set_member;
 use holdfast_protocol::acp::errors::{AUTH_REQUIRED, acp_error, is_unknown_session, not_now};
 use holdfast_protocol::acp::initialize::{SouthOffer, negotiated_version, south_params};
 use holdfast_protocol::acp::{PROTOCOL_VERSION, envelope, method};
-use holdfast_protocol::error::{ErrorKind, ErrorObject};
+use holdfast_protocol::error::{ErrorKind, ErrorObject, WireError};
 use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_protocol::raw;
 use serde_json::value::RawValue;
@@ -129,9 +129,17 @@ pub(crate) async fn probe(environment: &Environment, agent: &AgentAlias) -> Resu
 struct Deaf;
 
 impl AgentSink for Deaf {
-    async fn take(&self, _said: FromAgent) -> Result<(), ()> {
+    async fn take(&self, said: FromAgent) -> Result<(), ()> {
+        if let FromAgent::Request { asked, method, .. } = said {
+            asked.answer(Err(not_offered(&method)));
+        }
         Ok(())
     }
+}
+
+/// What an agent is told that asks for what no client offers.
+pub(crate) fn not_offered(method: &str) -> ErrorObject {
+    WireError::new(ErrorKind::MethodNotFound, format!("`{method}` was not offered by this client")).to_object()
 }
 
 async fn settings_of(environment: &Environment, agent: &AgentAlias) -> Result<AgentSettings, BringUpError> {
