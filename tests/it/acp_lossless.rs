@@ -330,8 +330,8 @@ fn a_line_over_the_limit_fails_its_turn_and_the_memory_comes_back() {
 
 #[test]
 fn what_an_agent_says_before_it_ends_is_stored_however_slow_the_store_is() {
-    // More than may be on its way to the store; the rest fits into the pipe of an agent that has gone.
-    const UPDATES: usize = 4_096 + 200;
+    // More than a session takes before the store has it; the rest fits into the pipe of an agent that has gone.
+    const UPDATES: usize = 2_048 + 300;
     let last = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"agent \"1\"","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"last"}}}}"#;
     let stage = AcpStage::start(|script, directory| {
         script.session_ids = vec![AGENT_ID.to_owned()];

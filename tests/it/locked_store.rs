@@ -1,6 +1,6 @@
 //! A store that another process holds: its writes wait, nobody else's do, and nothing is left wedged.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_protocol::client::ClientError;
@@ -9,7 +9,6 @@ use holdfast_protocol::methods::daemon::{Ping, PingValue, Status};
 use holdfast_protocol::methods::session::{List, ListParams};
 use holdfast_tests::crash::{AppendWorker, Extent, Worker};
 use holdfast_tests::daemon::TestDaemon;
-use holdfast_tests::eventually::PATIENCE;
 use holdfast_tests::lock_holder::LockHolder;
 use holdfast_tests::processes::open_files_at;
 

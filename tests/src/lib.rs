@@ -20,4 +20,5 @@ pub mod lock_holder;
 pub mod ports;
 pub mod processes;
 pub mod random;
+pub mod stores;
 pub mod tree;

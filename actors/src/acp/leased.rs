@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use holdfast_protocol::ids::SessionId;
+use holdfast_protocol::error::{ErrorKind, WireError};
+use holdfast_protocol::ids::{AgentAlias, SessionId};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStderr;
 
 use crate::acp::launcher::{AgentCommand, AgentLauncher, EndTree, LaunchError, Launched};
 use crate::config::ConfigHandle;
-use crate::leases::{ExitWatch, LaunchPlan, LeaseLauncher, LeasesConfig, LeasesHandle, ProcessExit};
+use crate::leases::{self, ExitWatch, LaunchPlan, LeaseLauncher, LeasesConfig, LeasesHandle, ProcessExit};
 
 /// The longest line of an agent's complaints that goes into the log at once.
 const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
@@ -40,11 +41,7 @@ impl LeasedAgents {
             environment: command.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             kill_grace,
         };
-        let leased = self.launcher.launch(plan).await.map_err(|error| LaunchError {
-            message: format!("agent `{alias}` (`{program}`) could not be started: {}", crate::store::chain(&error)),
-            remedy: format!("check `command` of [agents.{alias}] in config.toml; `holdfast agent detect` finds agents"),
-            retryable: false,
-        })?;
+        let leased = self.launcher.launch(plan).await.map_err(|error| not_launched(&alias, &program, error))?;
         let process = leased.process;
         tokio::spawn(log_complaints(process.stderr, alias.to_string()));
         Ok(Launched {
@@ -64,6 +61,29 @@ impl AgentLauncher for LeasedAgents {
         session_id: Option<SessionId>,
     ) -> BoxFuture<'_, Result<Launched, LaunchError>> {
         Box::pin(self.start(command, session_id))
+    }
+}
+
+fn not_launched(alias: &AgentAlias, program: &str, error: leases::LaunchError) -> LaunchError {
+    let failed = |why: &str| format!("agent `{alias}` (`{program}`) could not be started: {why}");
+    match error {
+        // Not the agent's fault, so what to do is not about the agent.
+        leases::LaunchError::Lease(error) => {
+            let WireError { kind, message, remedy, .. } = error.into();
+            LaunchError { message: failed(&message), remedy, kind }
+        }
+        error @ (leases::LaunchError::Spawn(_) | leases::LaunchError::NoCommand { .. }) => {
+            let remedy =
+                format!("check `command` of [agents.{alias}] in config.toml; `holdfast agent detect` finds agents");
+            LaunchError {
+                message: failed(&crate::store::chain(&error)),
+                remedy: Some(remedy),
+                kind: ErrorKind::AgentFailed,
+            }
+        }
+        error @ leases::LaunchError::Interrupted { .. } => {
+            LaunchError { message: failed(&error.to_string()), remedy: None, kind: ErrorKind::Interrupted }
+        }
     }
 }
 

@@ -26,6 +26,9 @@ const INITIALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Some agents take 20 s to make their first session, and a load replays everything.
 const SETUP_LIMIT: Duration = Duration::from_secs(180);
 
+/// When to try again to start an agent, if that may help.
+const LAUNCH_AGAIN_MS: u64 = 1_000;
+
 /// How an agent came to have the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
@@ -67,7 +70,10 @@ impl BringUpError {
 
 impl From<LaunchError> for BringUpError {
     fn from(error: LaunchError) -> Self {
-        Self(not_now(ErrorKind::AgentFailed, format!("{error}; {}", error.remedy), None))
+        let remedy = error.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        // Never a code on which clients take the session for lost.
+        let retry_after_ms = error.kind.retryable().then_some(LAUNCH_AGAIN_MS);
+        Self(not_now(error.kind, format!("{error}{remedy}"), retry_after_ms))
     }
 }
 
