@@ -12,6 +12,7 @@ use holdfast_stores::kit::{Readers, StoreError};
 use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
 use crate::address::{Address, CallError, Down};
 use crate::reply::Reply;
+use crate::shown::Shown;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -20,12 +21,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct AcpSessionsHandle {
     address: Address<AcpSessionsMessage>,
+    readers: Shown<Readers>,
 }
 
 impl AcpSessionsHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<AcpSessionsMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `readers` is where the surface shows what reads its store.
+    pub fn new(address: Address<AcpSessionsMessage>, readers: Shown<Readers>) -> Self {
+        Self { address, readers }
     }
 
     /// Makes a session; on disk when this returns.
@@ -120,6 +122,6 @@ impl AcpSessionsHandle {
     }
 
     async fn readers(&self) -> Result<Readers, CallError> {
-        self.address.call(LIMIT, |reply| AcpSessionsMessage::Readers { reply }).await
+        self.readers.get(&self.address, LIMIT).await
     }
 }

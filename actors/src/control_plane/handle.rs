@@ -9,20 +9,31 @@ use holdfast_stores::kit::Readers;
 use super::error::ControlPlaneError;
 use super::message::ControlPlaneMessage;
 use crate::address::{Address, CallError};
+use crate::shown::Shown;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// What ControlPlane shows without being asked.
+#[derive(Debug, Clone)]
+pub struct ControlPlaneShown {
+    /// Who this install is.
+    pub(super) instance: Instance,
+    /// What reads its store.
+    pub(super) readers: Readers,
+}
 
 /// Asks ControlPlane. Reads go through its read-only connections and see committed rows only.
 #[derive(Debug, Clone)]
 pub struct ControlPlaneHandle {
     address: Address<ControlPlaneMessage>,
+    shown: Shown<ControlPlaneShown>,
 }
 
 impl ControlPlaneHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<ControlPlaneMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `shown` is where the surface shows what it knows.
+    pub fn new(address: Address<ControlPlaneMessage>, shown: Shown<ControlPlaneShown>) -> Self {
+        Self { address, shown }
     }
 
     /// Returns who this install is. Never changes, so callers may keep it.
@@ -30,7 +41,7 @@ impl ControlPlaneHandle {
     /// # Errors
     /// [`CallError`].
     pub async fn instance(&self) -> Result<Instance, CallError> {
-        self.address.call(LIMIT, |reply| ControlPlaneMessage::Instance { reply }).await
+        Ok(self.shown.get(&self.address, LIMIT).await?.instance)
     }
 
     /// Notes that an agent's process was started now; on disk when this returns.
@@ -69,6 +80,6 @@ impl ControlPlaneHandle {
     }
 
     async fn readers(&self) -> Result<Readers, CallError> {
-        self.address.call(LIMIT, |reply| ControlPlaneMessage::Readers { reply }).await
+        Ok(self.shown.get(&self.address, LIMIT).await?.readers)
     }
 }

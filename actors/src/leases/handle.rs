@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use holdfast_protocol::ids::LeaseId;
-use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseRecord};
+use holdfast_protocol::ids::{InstanceId, LeaseId};
+use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseReads, LeaseRecord};
 
 use super::config::KILL_GRACE_MAX;
 use super::error::LeasesError;
 use super::leased::{ExitWatch, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
 use crate::address::Address;
+use crate::shown::Shown;
 
 /// Requests that touch the store only.
 const STORE_LIMIT: Duration = Duration::from_secs(15);
@@ -17,16 +18,26 @@ const STORE_LIMIT: Duration = Duration::from_secs(15);
 /// itself, so this only covers a fault of ours.
 const END_LIMIT: Duration = KILL_GRACE_MAX.saturating_add(Duration::from_secs(60));
 
+/// What Leases shows without being asked.
+#[derive(Debug, Clone)]
+pub struct LeasesShown {
+    /// What reads its store.
+    pub(super) reads: LeaseReads,
+    /// Whose leases they are.
+    pub(super) instance_id: InstanceId,
+}
+
 /// Asks the Leases actor. Cheap to clone; outlives restarts.
 #[derive(Debug, Clone)]
 pub struct LeasesHandle {
     address: Address<LeasesMessage>,
+    shown: Shown<LeasesShown>,
 }
 
 impl LeasesHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<LeasesMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `shown` is where the surface shows what it knows.
+    pub fn new(address: Address<LeasesMessage>, shown: Shown<LeasesShown>) -> Self {
+        Self { address, shown }
     }
 
     /// Returns the actor's address.
@@ -97,7 +108,7 @@ impl LeasesHandle {
         before: Option<LeaseId>,
         limit: u32,
     ) -> Result<LeasePage, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::List { filter, before, limit, reply }).await
+        Ok(self.shown().await?.reads.lease_list(&filter, before, limit).await?)
     }
 
     /// Shows a lease.
@@ -105,7 +116,16 @@ impl LeasesHandle {
     /// # Errors
     /// [`LeasesError`].
     pub async fn show(&self, lease_id: LeaseId) -> Result<Option<LeaseRecord>, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::Show { lease_id, reply }).await
+        Ok(self.shown().await?.reads.lease_show(lease_id).await?)
+    }
+
+    /// Returns how many leases are not over.
+    ///
+    /// # Errors
+    /// [`LeasesError`].
+    pub async fn unfinished(&self) -> Result<usize, LeasesError> {
+        let LeasesShown { reads, instance_id } = self.shown().await?;
+        Ok(reads.lease_unfinished(instance_id).await?.len())
     }
 
     /// Waits for the reaping that runs at start, or runs another.
@@ -122,6 +142,10 @@ impl LeasesHandle {
     /// [`LeasesError::Call`].
     pub async fn status(&self) -> Result<LeasesStatus, LeasesError> {
         Ok(self.address.call(STORE_LIMIT, |reply| LeasesMessage::Status { reply }).await?)
+    }
+
+    async fn shown(&self) -> Result<LeasesShown, LeasesError> {
+        Ok(self.shown.get(&self.address, STORE_LIMIT).await?)
     }
 
     async fn call<T>(

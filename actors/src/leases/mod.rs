@@ -34,7 +34,7 @@ pub use adopt::{Adopter, Orphans, Ownership};
 pub use config::LeasesConfig;
 pub use ending::{Ender, TreeEnd};
 pub use error::LeasesError;
-pub use handle::LeasesHandle;
+pub use handle::{LeasesHandle, LeasesShown};
 pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
 pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
@@ -43,6 +43,7 @@ pub use spawn::{SpawnError, SpawnRequest, Spawner};
 use crate::address::Down;
 use crate::process::ProcessTable;
 use crate::reply::Reply;
+use crate::shown::Shown;
 use crate::store::{check_in_background, down, judge_check};
 use crate::surface::{Context, Fault, Surface};
 use state::LeasesState;
@@ -77,10 +78,13 @@ pub struct LeasesSurface {
     /// What was validated last.
     config: watch::Receiver<ConfigSnapshot>,
     app_version: &'static str,
+    shown: Shown<LeasesShown>,
 }
 
 impl LeasesSurface {
-    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone.
+    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone. What is read
+    /// without asking goes to `shown`.
+    #[expect(clippy::too_many_arguments, reason = "one call, and each is a thing of its own")]
     pub fn new(
         data_dir: PathBuf,
         place: LeasesPlace,
@@ -89,8 +93,9 @@ impl LeasesSurface {
         adopter: Option<Adopter>,
         config: watch::Receiver<ConfigSnapshot>,
         app_version: &'static str,
+        shown: Shown<LeasesShown>,
     ) -> Self {
-        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version }
+        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version, shown }
     }
 }
 
@@ -117,6 +122,7 @@ impl Surface for LeasesSurface {
         });
         let ender = Ender { table: Arc::clone(&self.table), adopter: self.adopter.clone(), grace: config.kill_grace() };
         let state = LeasesState::new(store, instance_id, Arc::clone(&self.place), ender, config);
+        self.shown.show(state.shown());
         expire_when_due(context);
         // Nobody waits for this one: what it does is logged.
         let reap = LeasesMessage::ReapStartupOrphans { reply: Reply::sink(|_report| ()) };
@@ -143,8 +149,6 @@ impl Surface for LeasesSurface {
             LeasesMessage::MarkLost { lease_id, reason, reply } => {
                 state.mark_lost(context, lease_id, reason, reply).await;
             }
-            LeasesMessage::List { filter, before, limit, reply } => state.list(filter, before, limit, reply),
-            LeasesMessage::Show { lease_id, reply } => state.show(lease_id, reply),
             LeasesMessage::ReapStartupOrphans { reply } => state.reap(context, reply).await,
             LeasesMessage::Status { reply } => reply.send(state.status().await),
             LeasesMessage::TreeEnded { lease_id, exit, end } => state.tree_ended(context, lease_id, exit, end).await,
@@ -159,6 +163,7 @@ impl Surface for LeasesSurface {
     }
 
     async fn stop(&self, _context: &Context<LeasesMessage>, state: LeasesState) {
+        self.shown.hide();
         state.close_store().await;
     }
 }

@@ -26,6 +26,10 @@ const INITIALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Some agents take 20 s to make their first session, and a load replays everything.
 const SETUP_LIMIT: Duration = Duration::from_secs(180);
 
+/// How long an agent's start waits until its answer to `initialize` is kept. That saves the next start some time, so a
+/// store that is slow must not cost this one more.
+const KEEP_LIMIT: Duration = Duration::from_millis(500);
+
 /// When to try again to start an agent, if that may help.
 const LAUNCH_AGAIN_MS: u64 = 1_000;
 
@@ -196,7 +200,12 @@ async fn introduce(
     agent: &AgentAlias,
 ) -> Result<Box<RawValue>, BringUpError> {
     let result = initialize(environment, adapter, agent).await?;
-    environment.catalog.keep_initialize_result(agent, settings, &result).await;
+    let (catalog, alias, settings, kept) =
+        (Arc::clone(&environment.catalog), agent.clone(), settings.clone(), result.clone());
+    let keeping = tokio::spawn(async move { catalog.keep_initialize_result(&alias, &settings, &kept).await });
+    if tokio::time::timeout(KEEP_LIMIT, keeping).await.is_err() {
+        tracing::debug!(%agent, "what the agent said of itself is not kept yet; nobody waits for that");
+    }
     Ok(result)
 }
 
