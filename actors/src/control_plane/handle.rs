@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use holdfast_protocol::ids::AgentAlias;
 use holdfast_stores::control_plane::{self, AgentInitialize, AgentRow, Instance};
-use holdfast_stores::kit::Readers;
+use holdfast_stores::kit::{Reader, Readers};
 
 use super::error::ControlPlaneError;
 use super::message::ControlPlaneMessage;
 use crate::address::{Address, CallError};
 use crate::shown::Shown;
+use crate::store;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -66,7 +67,7 @@ impl ControlPlaneHandle {
     /// # Errors
     /// [`ControlPlaneError`].
     pub async fn initialize_get(&self, launch_hash: &str) -> Result<Option<AgentInitialize>, ControlPlaneError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(control_plane::agent_initialize_get(&mut reader, launch_hash).await?)
     }
 
@@ -75,11 +76,11 @@ impl ControlPlaneHandle {
     /// # Errors
     /// [`ControlPlaneError`].
     pub async fn agent_list(&self) -> Result<Vec<AgentRow>, ControlPlaneError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(control_plane::agent_list(&mut reader).await?)
     }
 
-    async fn readers(&self) -> Result<Readers, CallError> {
-        Ok(self.shown.get(&self.address, LIMIT).await?.readers)
+    async fn reader(&self) -> Result<Reader, ControlPlaneError> {
+        store::reader(&self.shown, |shown| &shown.readers, &self.address, LIMIT).await
     }
 }
