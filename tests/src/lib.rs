@@ -18,6 +18,7 @@ pub mod fuzz;
 pub mod interop;
 pub mod lock_holder;
 pub mod ports;
+pub mod private;
 pub mod processes;
 pub mod random;
 pub mod stores;
