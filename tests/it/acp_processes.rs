@@ -68,6 +68,7 @@ fn a_close_ends_the_whole_tree() {
     let closed = client.call("session/close", &json!({ "sessionId": session_id })).unwrap();
     assert!(closed["result"].is_object(), "{closed}");
     stage.wait_until_gone(&pids, Duration::from_secs(10));
+    stage.wait_until_leases_are_over();
     assert!(bystander.lives());
 }
 
@@ -80,6 +81,7 @@ fn an_orderly_stop_ends_the_whole_tree_before_the_daemon() {
     let pids = family(&stage);
     assert!(stage.daemon.term().success());
     stage.wait_until_gone(&pids, Duration::ZERO);
+    stage.wait_until_leases_are_over();
     assert!(bystander.lives());
 }
 
@@ -93,6 +95,7 @@ fn a_killed_daemon_takes_the_whole_tree_with_it_and_the_session_goes_on() {
     stage.daemon.kill9();
     stage.daemon.boot();
     stage.wait_until_gone(&pids, Duration::from_secs(10));
+    stage.wait_until_leases_are_over();
     assert!(bystander.lives());
     let mut client = stage.client();
     client.resume(&session_id).unwrap();
@@ -124,8 +127,7 @@ fn a_killed_wrapper_fails_its_turn_and_what_was_below_it_is_adopted_and_ended() 
     let turns = stage.stored_turns(&session_id);
     assert_eq!(turns[0].state, "interrupted");
     assert!(turns[0].error.as_ref().unwrap().contains("wrapper was killed"), "{turns:?}");
-    let over = |leases: &Vec<(String, i64)>| leases.iter().all(|(state, _)| state == "closed" || state == "lost");
-    eventually(LIMIT, || stage.leases(), over);
+    stage.wait_until_leases_are_over();
 
     assert_eq!(client.turn(&session_id, "go on").unwrap()["result"]["stopReason"], "end_turn");
     let trace = stage.trace();

@@ -18,6 +18,7 @@ mod first_start;
 mod fuzz;
 mod locked_store;
 mod logs;
+mod odd_frames;
 mod one_daemon;
 mod reload;
 mod sdk;

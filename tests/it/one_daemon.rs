@@ -11,6 +11,7 @@ use holdfast_protocol::methods::daemon::{Ping, PingValue, Status};
 use holdfast_tests::daemon::{DaemonOptions, TestDaemon, output_within, read_lines};
 use holdfast_tests::eventually::{PATIENCE, eventually};
 use holdfast_tests::private::assert_private;
+use holdfast_tests::stores::STORES;
 
 /// How long anybody waits for a daemon that starts or is refused. The machine may be busy with other tests, so it is more
 /// than the second it takes.
@@ -177,9 +178,11 @@ fn modes_are_private_whatever_the_umask() {
             daemon.root.config_file(),
             daemon.root.secret_key(),
             daemon.root.lock_file(),
-            daemon.root.control_plane_database(),
             daemon.root.trace_file(),
-        ] {
+        ]
+        .into_iter()
+        .chain(STORES.iter().map(|store| store.path(&daemon.root)))
+        {
             assert!(seen.contains(&wanted), "{} is missing", wanted.display());
         }
     }
