@@ -9,7 +9,7 @@ use tracing::Instrument;
 use super::*;
 use crate::address::Address;
 use crate::ports::Ports;
-use crate::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use crate::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -34,9 +34,9 @@ impl Rig {
         let tree = router.new_tree();
         let surface = LogSurface::new(home.path().join("state"), router.clone(), tree, config);
         let (one, log) = child("log", Limits::default(), &Ports::system(), surface);
-        let children: Vec<Box<dyn Child>> = vec![Box::new(one)];
+        let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
-            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, log, router, tree, home }
     }
