@@ -100,6 +100,7 @@ impl Run {
             wrapper_path: spawner.wrapper_path().to_owned(),
             run_started_at_ms: ports.clock.now_ms(),
             spawner: Some(spawner.clone()),
+            cgroups: None,
         };
         let instance_id = home.instance_id;
         let instance: InstanceSource = Arc::new(move || Box::pin(async move { Ok(instance_id) }));
@@ -328,8 +329,9 @@ async fn a_stored_pid_that_belongs_to_a_stranger_is_never_signalled() {
             wrapper_path: env!("CARGO_BIN_EXE_holdfast").into(),
             command_hash: [0; 32],
             boot_id: ProcTable.boot_id().unwrap(),
+            cgroup_path: None,
         };
-        let changes = [LeaseChange::Insert(new), LeaseChange::Open { lease_id, root }];
+        let changes = [LeaseChange::Insert(new), LeaseChange::Open { lease_id, root, in_cgroup: false }];
         for answer in store.lease_change(&changes, 1_000).await.answers {
             answer.unwrap().unwrap();
         }

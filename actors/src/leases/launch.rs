@@ -119,6 +119,7 @@ impl LeaseLauncher {
             directory: plan.directory,
             environment: plan.environment.into_iter().collect(),
             kill_grace: plan.kill_grace,
+            cgroup_path: record.cgroup_path,
         };
         let process = match self.spawner.spawn(request).await {
             Ok(process) => process,

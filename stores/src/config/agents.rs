@@ -13,7 +13,7 @@ use super::section::{ConfigSection, SectionProblem};
 use super::suggest::nearest;
 
 /// Names that the daemon sets in every adapter's environment, so a configuration may not.
-const RESERVED_VARIABLES: &[&str] = &["HOLDFAST_LEASE_ID", "HOLDFAST_INSTANCE_ID"];
+const RESERVED_VARIABLES: &[&str] = &["HOLDFAST_LEASE_ID", "HOLDFAST_INSTANCE_ID", "HOLDFAST_SESSION_ID"];
 
 /// All agents, by alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -34,6 +34,8 @@ pub struct AgentConfig {
     pub permissions: AgentPermissions,
     /// Seconds without a turn after which its process is ended; sessions stay resumable.
     pub idle_timeout_s: u64,
+    /// Its adapter processes that may run at once; no bound of its own when missing. Past it the caller gets `busy`.
+    pub max_processes: Option<u32>,
 }
 
 impl Default for AgentConfig {
@@ -44,6 +46,7 @@ impl Default for AgentConfig {
             env: BTreeMap::new(),
             permissions: AgentPermissions::default(),
             idle_timeout_s: 900,
+            max_processes: None,
         }
     }
 }
@@ -229,6 +232,9 @@ impl AgentConfig {
         }
         if self.idle_timeout_s == 0 {
             add(&["idle_timeout_s"], "must be 1 or more", "leave the key out for the default");
+        }
+        if self.max_processes == Some(0) {
+            add(&["max_processes"], "0 lets the agent not run at all", "use 1 or more, or leave the key out");
         }
         // A century: past it, arithmetic on instants could overflow.
         if self.idle_timeout_s > 100 * 366 * 86_400 {

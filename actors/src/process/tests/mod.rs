@@ -1,2 +1,3 @@
+mod careful;
 pub(crate) mod simulated;
 mod verify;
