@@ -15,6 +15,7 @@ mod launch;
 pub mod leased;
 mod message;
 mod reap;
+pub mod run;
 pub mod spawn;
 mod state;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use inspection::{Inspection, ReapReport, Verdict};
 pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
 pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+pub use run::{Captured, CommandEnd, CommandOutcome, CommandPlan};
 pub use spawn::{SpawnError, SpawnRequest, Spawner};
 
 use crate::address::Down;
