@@ -13,7 +13,7 @@ use holdfast_actors::leases::{
 };
 use holdfast_actors::ports::Ports;
 use holdfast_actors::process::{Cgroups, Check, Outcome, ProcTable, ProcessTable, StoredCommand, StoredProcess};
-use holdfast_actors::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use holdfast_actors::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 use holdfast_protocol::ids::InstanceId;
 use holdfast_stores::config::{ConfigSource, Overrides, SectionDescriptor, SectionRegistry};
 use holdfast_stores::install_root::InstallRoot;
@@ -111,9 +111,9 @@ impl Run {
         let table = Arc::new(ProcTable);
         let surface = LeasesSurface::new(root.data_dir(), place, instance, table, None, config.subscribe(), "1.0.0");
         let (one, address) = child("leases", Limits::default(), &ports, surface);
-        let children: Vec<Box<dyn Child>> = vec![Box::new(one)];
+        let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
-            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
         let leases = LeasesHandle::new(address);
         let launcher = LeaseLauncher::new(leases.clone(), spawner);

@@ -9,7 +9,7 @@ use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Status, StatusReport, SurfaceState};
 use holdfast_protocol::methods::session::{List, ListParams};
-use holdfast_tests::crash::{AppendWorker, Extent, Worker};
+use holdfast_tests::crash::{AppendWorker, Extent};
 use holdfast_tests::daemon::TestDaemon;
 use holdfast_tests::eventually::{PATIENCE, eventually};
 use holdfast_tests::random::Random;

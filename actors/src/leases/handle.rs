@@ -1,5 +1,6 @@
 //! Typed calls to the Leases actor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_protocol::ids::LeaseId;
@@ -11,8 +12,9 @@ use super::error::LeasesError;
 use super::inspection::{Inspection, ReapReport};
 use super::leased::{ExitWatch, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+use super::requester::Requester;
 use crate::address::Address;
-use crate::process::StoredProcess;
+use crate::process::{Lineage, StoredProcess};
 
 /// Requests that touch the store only.
 const STORE_LIMIT: Duration = Duration::from_secs(15);
@@ -141,6 +143,14 @@ impl LeasesHandle {
     /// [`LeasesError::Call`].
     pub async fn end_stored(&self, stored: StoredProcess) -> Result<StoredEnd, LeasesError> {
         self.call(END_LIMIT, |reply| LeasesMessage::EndStored { stored, reply }).await
+    }
+
+    /// Says who a process is that asks for something.
+    ///
+    /// # Errors
+    /// [`LeasesError`]: then nobody can say.
+    pub async fn requester(&self, lineage: Arc<Lineage>) -> Result<Requester, LeasesError> {
+        self.call(STORE_LIMIT, |reply| LeasesMessage::Requester { lineage, reply }).await
     }
 
     /// Says how the leases stand.

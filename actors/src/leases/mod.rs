@@ -15,6 +15,7 @@ mod launch;
 pub mod leased;
 mod message;
 mod reap;
+pub mod requester;
 pub mod run;
 pub mod spawn;
 mod state;
@@ -42,6 +43,7 @@ pub use inspection::{Inspection, ReapReport, Verdict};
 pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
 pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+pub use requester::{Proof, Requester, SessionRequester};
 pub use run::{Captured, CommandEnd, CommandOutcome, CommandPlan};
 pub use spawn::{SpawnError, SpawnRequest, Spawner};
 
@@ -161,6 +163,7 @@ impl Surface for LeasesSurface {
             LeasesMessage::Foresee { reply } => state.foresee(context, reply).await,
             LeasesMessage::Verify { lease_id, reply } => state.verify(lease_id, reply),
             LeasesMessage::EndStored { stored, reply } => state.end_stored(stored, reply),
+            LeasesMessage::Requester { lineage, reply } => state.requester(lineage, reply),
             LeasesMessage::Status { reply } => reply.send(state.status().await),
             LeasesMessage::TreeEnded { lease_id, exit, end } => state.tree_ended(context, lease_id, exit, end).await,
             LeasesMessage::EndTried { lease_id, end } => state.end_tried(context, lease_id, end).await,

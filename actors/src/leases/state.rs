@@ -12,14 +12,16 @@ use holdfast_stores::leases::{
 };
 use tokio::sync::Semaphore;
 
+use super::adopt::Ownership;
 use super::ending::{Ender, StoredEnd, TreeEnd};
 use super::error::{Bound, LeasesError};
 use super::inspection::Inspection;
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
 use super::reap::{Reaping, Sweeps};
+use super::requester::{Requester, requester_of};
 use super::{LeasesConfig, LeasesPlace};
-use crate::process::StoredProcess;
+use crate::process::{Lineage, StoredProcess};
 use crate::surface::{Context, Fault};
 
 /// Trees being ended at once; each looks at all processes of the machine now and then.
@@ -459,6 +461,16 @@ impl LeasesState {
             if let Ok(answer) = looked.await {
                 reply.send(Ok(answer));
             }
+        });
+    }
+
+    /// Says who a process is. Reads beside the actor.
+    pub(super) fn requester(&self, lineage: Arc<Lineage>, reply: LeasesReply<Requester>) {
+        let (reads, instance_id) = (self.store.reads(), self.instance_id);
+        let orphans = self.ender.adopter.as_ref().is_some_and(|adopter| adopter.ownership() == Ownership::SpawnerOnly);
+        tokio::spawn(async move {
+            let leases = reads.lease_unfinished(instance_id).await;
+            reply.send(leases.map(|leases| requester_of(&lineage, &leases, instance_id, orphans)).map_err(Into::into));
         });
     }
 

@@ -13,7 +13,7 @@ use super::*;
 use crate::ports::Ports;
 use crate::process::ProcessStat;
 use crate::process::tests::simulated::{Process, Question, SimulatedTable, World};
-use crate::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use crate::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 
 const WRAPPER: &str = "/opt/holdfast/bin/holdfast";
 const DAEMON: i32 = 400;
@@ -123,9 +123,9 @@ impl Rig {
         let surface =
             LeasesSurface::new(root.data_dir(), place, known, Arc::new(table.clone()), None, config.subscribe(), "1");
         let (one, address) = child("leases", Limits::default(), &Ports::system(), surface);
-        let children: Vec<Box<dyn Child>> = vec![Box::new(one)];
+        let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
-            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, leases: LeasesHandle::new(address), table, _home: home }
     }

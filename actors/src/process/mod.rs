@@ -10,11 +10,13 @@
 //! - [`verify`]: which tree belongs to a lease;
 //! - [`careful`]: which tree belongs to a row that knows of no lease;
 //! - [`cgroup`]: a cgroup of its own for each tree, where there can be one;
-//! - [`end`]: TERM, grace, KILL.
+//! - [`end`]: TERM, grace, KILL;
+//! - [`lineage`]: whose child a process is.
 
 pub mod careful;
 pub mod cgroup;
 pub mod end;
+pub mod lineage;
 pub mod proc_table;
 pub mod stat;
 pub mod table;
@@ -25,6 +27,7 @@ pub mod verify;
 pub use careful::{CarefulVerdict, StoredCommand, StoredProcess, StoredTree, verify_stored};
 pub use cgroup::{Cgroups, CgroupsUnavailable};
 pub use end::{EndOptions, EndReport, end_cgroup, end_stored, end_tree};
+pub use lineage::{Ancestor, ChainEnd, Claim, Lineage, LineageError, lineage_of};
 pub use proc_table::ProcTable;
 pub use stat::{ProcessStat, descendants_of};
 pub use table::{ProcessHandle, ProcessTable, TableError, environment_value};

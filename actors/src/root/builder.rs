@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::ports::Ports;
 use crate::root::control::RootControl;
-use crate::supervisor::{Child, DynamicSupervisor};
+use crate::supervisor::{DynamicSupervisor, Stage};
 
 /// Why the configuration is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +62,14 @@ pub struct BuildContext<C> {
     pub live: Live,
 }
 
-/// The declared surfaces, each list in the order of its start.
+/// The declared surfaces, each list of stages in the order of its start.
 pub struct Built<H> {
     /// Outlive reload and everything else, so that nothing an end says is lost.
-    pub log: Vec<Box<dyn Child>>,
+    pub log: Vec<Stage>,
     /// What a reload restarts.
-    pub tree: Vec<Box<dyn Child>>,
+    pub tree: Vec<Stage>,
     /// Fixed actors of Live: they outlive reload and know what is in flight.
-    pub live: Vec<Box<dyn Child>>,
+    pub live: Vec<Stage>,
     /// The handles.
     pub handles: H,
 }
