@@ -11,6 +11,7 @@ use super::permissions::AgentPermissions;
 use super::secret::Secret;
 use super::section::{ConfigSection, SectionProblem};
 use super::suggest::nearest;
+use super::visibility::AgentVisibility;
 
 /// Names that the daemon sets in every adapter's environment, so a configuration may not.
 const RESERVED_VARIABLES: &[&str] = &["HOLDFAST_LEASE_ID", "HOLDFAST_INSTANCE_ID", "HOLDFAST_SESSION_ID"];
@@ -32,6 +33,8 @@ pub struct AgentConfig {
     pub env: BTreeMap<String, Secret>,
     /// What is answered when it asks for permission; the rest comes from `[permissions]`.
     pub permissions: AgentPermissions,
+    /// Which sessions it may see when it asks the daemon from within one of its own.
+    pub visibility: AgentVisibility,
     /// Seconds without a turn after which its process is ended; sessions stay resumable.
     pub idle_timeout_s: u64,
     /// Its adapter processes that may run at once; no bound of its own when missing. Past it the caller gets `busy`.
@@ -45,6 +48,7 @@ impl Default for AgentConfig {
             builtin: None,
             env: BTreeMap::new(),
             permissions: AgentPermissions::default(),
+            visibility: AgentVisibility::default(),
             idle_timeout_s: 900,
             max_processes: None,
         }
