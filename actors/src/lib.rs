@@ -22,3 +22,4 @@ pub mod supervisor;
 pub mod surface;
 pub mod time;
 pub mod tree;
+pub mod visibility;

@@ -26,7 +26,7 @@ use crate::leases::{
     Adopter, InstanceSource, LeaseLauncher, LeasesConfig, LeasesHandle, LeasesPlace, LeasesSurface, Spawner,
 };
 use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
-use crate::process::ProcTable;
+use crate::process::{Cgroups, ProcTable};
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
 use crate::sessions::{SessionsHandle, SessionsSurface};
 use crate::supervisor::{Limits, Slot, Stage};
@@ -186,6 +186,9 @@ impl TreeBuilder for HoldfastTree {
             wrapper_path: self.spawner.wrapper_path().to_owned(),
             run_started_at_ms: context.ports.clock.now_ms(),
             spawner: Some(self.spawner.clone()),
+            cgroups: Cgroups::find()
+                .inspect_err(|error| tracing::debug!(%error, "agents get no cgroup of their own"))
+                .ok(),
         };
         let leases = leases_slot.fill(
             &context.ports,
@@ -211,6 +214,17 @@ impl TreeBuilder for HoldfastTree {
             vec![Box::new(health)],
         ];
         Built { log, tree, live: vec![vec![Box::new(directory)]], handles }
+    }
+
+    /// A stop of the daemon ends all adapters. Those of sessions have ended with them; what else runs under a lease, or was
+    /// kept, is tried now.
+    async fn settle(&self, handles: &Handles) {
+        match handles.leases.close_all().await {
+            Ok(0) => {}
+            Ok(kept) => tracing::warn!(kept, "some leases stay open; the next start looks after them"),
+            // A surface that is down has said so.
+            Err(error) => tracing::debug!(%error, "the leases could not be closed"),
+        }
     }
 
     async fn configure_upper(&self, handles: &Handles, config: &ConfigSnapshot) {
