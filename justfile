@@ -49,6 +49,6 @@ bench *ARGS:
     cargo build --release --quiet -p holdfast -p holdfast-tests --bins
     cargo run --release --quiet -p holdfast-tests --bin bench -- {{ ARGS }}
 
-# crash rounds: kill -9 at random moments, every acknowledged write checked
+# crash rounds: kill -9 at random moments, everything that was acknowledged checked
 soak:
-    HOLDFAST_SOAK=1 cargo test --release -p holdfast-tests --test it crash -- --nocapture --test-threads=1
+    HOLDFAST_SOAK=1 cargo test --release --workspace --test it crash:: -- --nocapture --test-threads=1

@@ -23,3 +23,4 @@ pub mod supervisor;
 pub mod surface;
 pub mod time;
 pub mod tree;
+pub mod visibility;

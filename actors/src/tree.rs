@@ -26,11 +26,11 @@ use crate::leases::{
     Adopter, InstanceSource, LeaseLauncher, LeasesConfig, LeasesHandle, LeasesPlace, LeasesSurface, Spawner,
 };
 use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
-use crate::process::ProcTable;
+use crate::process::{Cgroups, ProcTable};
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
 use crate::sessions::{SessionsHandle, SessionsSurface};
 use crate::shown::Shown;
-use crate::supervisor::{Child, Limits, Slot};
+use crate::supervisor::{Limits, Slot, Stage};
 
 /// How long the Log may take to apply a changed section.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(10);
@@ -178,7 +178,7 @@ impl TreeBuilder for HoldfastTree {
         };
 
         let log = LogSurface::new(self.root.state_dir(), self.router.clone(), self.tree, logs);
-        let log: Vec<Box<dyn Child>> = vec![Box::new(log_slot.fill(&context.ports, log))];
+        let log: Vec<Stage> = vec![vec![Box::new(log_slot.fill(&context.ports, log))]];
         let config = config_slot.fill(&context.ports, ConfigSurface::new(context.config.clone(), self.source.clone()));
         let control_plane =
             ControlPlaneSurface::new(self.root.data_dir(), self.version, handles.config.clone(), control_plane_shown);
@@ -190,6 +190,9 @@ impl TreeBuilder for HoldfastTree {
             wrapper_path: self.spawner.wrapper_path().to_owned(),
             run_started_at_ms: context.ports.clock.now_ms(),
             spawner: Some(self.spawner.clone()),
+            cgroups: Cgroups::find()
+                .inspect_err(|error| tracing::debug!(%error, "agents get no cgroup of their own"))
+                .ok(),
         };
         let leases = leases_slot.fill(
             &context.ports,
@@ -208,15 +211,25 @@ impl TreeBuilder for HoldfastTree {
         let acp_sessions = acp_sessions_slot.fill(&context.ports, acp_sessions);
         let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
         let directory = directory_slot.fill(&context.ports, Directory::new(acp, context.live.sessions.clone()));
-        let tree: Vec<Box<dyn Child>> = vec![
-            Box::new(config),
-            Box::new(control_plane),
-            Box::new(leases),
-            Box::new(sessions),
-            Box::new(acp_sessions),
-            Box::new(health),
+        // ControlPlane reads the agents from Config, Leases ask ControlPlane which install this is.
+        let tree: Vec<Stage> = vec![
+            vec![Box::new(config)],
+            vec![Box::new(control_plane), Box::new(sessions), Box::new(acp_sessions)],
+            vec![Box::new(leases)],
+            vec![Box::new(health)],
         ];
-        Built { log, tree, live: vec![Box::new(directory)], handles }
+        Built { log, tree, live: vec![vec![Box::new(directory)]], handles }
+    }
+
+    /// A stop of the daemon ends all adapters. Those of sessions have ended with them; what else runs under a lease, or was
+    /// kept, is tried now.
+    async fn settle(&self, handles: &Handles) {
+        match handles.leases.close_all().await {
+            Ok(0) => {}
+            Ok(kept) => tracing::warn!(kept, "some leases stay open; the next start looks after them"),
+            // A surface that is down has said so.
+            Err(error) => tracing::debug!(%error, "the leases could not be closed"),
+        }
     }
 
     async fn configure_upper(&self, handles: &Handles, config: &ConfigSnapshot) {

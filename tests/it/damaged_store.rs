@@ -10,7 +10,7 @@ use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Reload, Status, StatusReport, SurfaceState, SurfaceStatus};
 use holdfast_protocol::methods::session::{List, ListParams, SessionKind};
 use holdfast_tests::acp_stage::AcpStage;
-use holdfast_tests::crash::{AppendWorker, Extent, Worker};
+use holdfast_tests::crash::{AppendWorker, Extent};
 use holdfast_tests::daemon::TestDaemon;
 use holdfast_tests::eventually::{PATIENCE, eventually};
 use holdfast_tests::random::Random;

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdfast_actors::process::{ProcTable, ProcessTable};
 use holdfast_tests::acp_client::{AcpClient, LIMIT};
 use holdfast_tests::fake_agent::{Entry, Outcome, Permission, Replay, Script, Spawn, Step, Trace, chunk, raw};
 use serde_json::json;
@@ -234,16 +235,12 @@ fn children_are_started_as_told_and_named_in_the_trace() {
     let session_id = client.new_session().unwrap();
     client.prompt(&session_id, "x").unwrap();
     let trace = stage.wait_for_trace(|trace| trace.children().len() == 2);
-    let session_of = |pid: u32| {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        (pid, rustix::process::getsid(Some(pid)).unwrap())
-    };
-    let [(own, own_session), (other, other_session)] =
-        [session_of(trace.children()[0]), session_of(trace.children()[1])];
-    assert_eq!(own, own_session);
-    assert_ne!(other, other_session);
-    for pid in [own, other] {
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let [own, other] = [0, 1].map(|child| ProcTable.stat(trace.children()[child].cast_signed()).unwrap().unwrap());
+    assert_eq!(own.pid, own.session_id);
+    assert_ne!(other.pid, other.session_id);
+    for pid in [own.pid, other.pid] {
+        let handle = ProcTable.open(pid).unwrap().unwrap();
+        handle.signal(rustix::process::Signal::KILL).unwrap();
     }
 }
 

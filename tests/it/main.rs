@@ -1,7 +1,6 @@
 //! Tests of behaviour that no crate has alone, one file a behaviour.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can't go on should stop right there")]
 
-mod acp_crash;
 mod acp_lossless;
 mod acp_permissions;
 mod acp_processes;

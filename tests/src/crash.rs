@@ -1,5 +1,6 @@
 //! Kill -9 at random moments while clients work, and a check that nothing acknowledged is lost, doubled or out of order.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,29 +10,57 @@ use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::ids::SessionId;
 use holdfast_protocol::methods::session::{Append, AppendParams, Events, EventsParams, New, NewEvent, NewParams};
 
+use serde_json::Value;
+
+use crate::acp_socket::AcpSocket;
 use crate::daemon::{TestClient, TestDaemon, connect};
 use crate::eventually::PATIENCE;
+use crate::fake_agent::{Step, chunk};
 use crate::random::Random;
+
+/// The longest time between the first acknowledgement of a round and the kill. An agent is up and streams by then.
+const LONGEST_PAUSE_MS: u64 = 1_500;
 
 /// How many rounds a soak makes.
 const SOAK_ROUNDS: u32 = 200;
 
 /// One client that works until the daemon dies under it, and knows what it was promised.
 pub trait Worker: Send {
-    /// Makes one request and remembers what was acknowledged. What an earlier connection left open is repeated first.
+    /// Works until the daemon is killed. What an earlier round left open is repeated first.
     ///
-    /// # Errors
-    /// What the client met. The connection is made anew then.
-    fn step(&mut self, client: &mut TestClient) -> Result<(), ClientError>;
+    /// # Panics
+    /// When the daemon says something that is no consequence of its death.
+    fn work(&mut self, round: &Round);
 
-    /// Compares what is stored with what was acknowledged: everything, or what came since the last comparison.
+    /// Compares what is stored with what was acknowledged.
     ///
     /// # Panics
     /// When something acknowledged is missing, doubled or out of order.
-    fn verify(&mut self, client: &mut TestClient, extent: Extent);
+    fn check(&mut self, daemon: &TestDaemon, extent: Extent);
 
     /// Returns how many acknowledgements it got.
     fn acknowledged(&self) -> u64;
+}
+
+/// What workers share between two kills.
+#[derive(Debug, Clone)]
+pub struct Round {
+    /// Where the daemon listens.
+    pub socket: PathBuf,
+    over: Arc<AtomicBool>,
+    steps: Arc<AtomicU64>,
+}
+
+impl Round {
+    /// Says whether the daemon was killed.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Tells that something was acknowledged.
+    pub fn count(&self) {
+        self.steps.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// How much a comparison looks at.
@@ -74,51 +103,41 @@ pub fn crash_run(
 ) -> CrashReport {
     let mut report = CrashReport { rounds, acknowledged: 0, slowest_start: Duration::ZERO };
     for round in 0..rounds {
-        let pause = Duration::from_millis(random.between(5, 400));
+        let pause = Duration::from_millis(random.between(5, LONGEST_PAUSE_MS));
         let before: u64 = workers.iter().map(|worker| worker.acknowledged()).sum();
         workers = work_until_killed(daemon, workers, pause);
         let began = Instant::now();
         daemon.boot();
         report.slowest_start = report.slowest_start.max(began.elapsed());
-        verify(daemon, &mut workers, Extent::New);
+        for worker in &mut workers {
+            worker.check(daemon, Extent::New);
+        }
         let after: u64 = workers.iter().map(|worker| worker.acknowledged()).sum();
         println!("round {round}: killed after {pause:?}, {} acknowledged", after - before);
     }
-    verify(daemon, &mut workers, Extent::Whole);
+    for worker in &mut workers {
+        worker.check(daemon, Extent::Whole);
+    }
     report.acknowledged = workers.iter().map(|worker| worker.acknowledged()).sum();
     report
 }
 
 /// Lets all work, kills the daemon `pause` after the first acknowledgement, and returns the workers.
 fn work_until_killed(daemon: &mut TestDaemon, workers: Vec<Box<dyn Worker>>, pause: Duration) -> Vec<Box<dyn Worker>> {
-    let socket = daemon.root.socket();
-    let over = Arc::new(AtomicBool::new(false));
-    let steps = Arc::new(AtomicU64::new(0));
+    let round = Round { socket: daemon.root.socket(), over: Arc::default(), steps: Arc::default() };
     std::thread::scope(|scope| {
         let threads: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {
-                let (socket, over, steps) = (socket.clone(), Arc::clone(&over), Arc::clone(&steps));
+                let round = round.clone();
                 scope.spawn(move || {
-                    while !over.load(Ordering::SeqCst) {
-                        let Ok((mut client, _)) = connect(&socket) else {
-                            std::thread::yield_now();
-                            continue;
-                        };
-                        while !over.load(Ordering::SeqCst) {
-                            match worker.step(&mut client) {
-                                Ok(()) => steps.fetch_add(1, Ordering::SeqCst),
-                                Err(error) if is_passing(&error) => break,
-                                Err(error) => panic!("{error}"),
-                            };
-                        }
-                    }
+                    worker.work(&round);
                     worker
                 })
             })
             .collect();
         let deadline = Instant::now() + PATIENCE;
-        while steps.load(Ordering::SeqCst) == 0
+        while round.steps.load(Ordering::SeqCst) == 0
             && Instant::now() < deadline
             && !threads.iter().any(|one| one.is_finished())
         {
@@ -127,16 +146,9 @@ fn work_until_killed(daemon: &mut TestDaemon, workers: Vec<Box<dyn Worker>>, pau
         // The one pause that is meant: the moment of the kill is random, and everything runs meanwhile.
         std::thread::sleep(pause);
         daemon.kill9();
-        over.store(true, Ordering::SeqCst);
+        round.over.store(true, Ordering::SeqCst);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
-}
-
-fn verify(daemon: &TestDaemon, workers: &mut [Box<dyn Worker>], extent: Extent) {
-    let mut client = daemon.client();
-    for worker in workers {
-        worker.verify(&mut client, extent);
-    }
 }
 
 /// Says whether an error comes from the daemon's death or from its being busy: both end a step, and neither is a fault.
@@ -179,10 +191,12 @@ impl AppendWorker {
     fn body(&self, number: u64) -> String {
         format!("{{\"worker\":\"{}\",\"number\":{number}}}", self.name)
     }
-}
 
-impl Worker for AppendWorker {
-    fn step(&mut self, client: &mut TestClient) -> Result<(), ClientError> {
+    /// Makes one request and remembers what was acknowledged. What an earlier connection left open is repeated first.
+    ///
+    /// # Errors
+    /// What the client met. The connection is made anew then.
+    pub fn step(&mut self, client: &mut TestClient) -> Result<(), ClientError> {
         let session_id = match self.session {
             Some(session) => session,
             None => {
@@ -213,7 +227,11 @@ impl Worker for AppendWorker {
         Ok(())
     }
 
-    fn verify(&mut self, client: &mut TestClient, extent: Extent) {
+    /// Compares what is stored with what was acknowledged: everything, or what came since the last comparison.
+    ///
+    /// # Panics
+    /// When something acknowledged is missing, doubled or out of order.
+    pub fn verify(&mut self, client: &mut TestClient, extent: Extent) {
         let Some(session_id) = self.session else { return };
         let first = match extent {
             Extent::Whole => 0,
@@ -235,7 +253,7 @@ impl Worker for AppendWorker {
                 break;
             }
         }
-        let acknowledged = self.acknowledged();
+        let acknowledged = self.seqs.len() as u64;
         assert!(number >= acknowledged, "{}: {} of {acknowledged} events are lost", self.name, acknowledged - number);
         assert!(
             number <= acknowledged + u64::from(self.open),
@@ -245,8 +263,124 @@ impl Worker for AppendWorker {
         // What was not acknowledged yet is compared again: it may be repeated with its key.
         self.compared = acknowledged;
     }
+}
+
+impl Worker for AppendWorker {
+    fn work(&mut self, round: &Round) {
+        while !round.is_over() {
+            let Ok((mut client, _)) = connect(&round.socket) else {
+                std::thread::yield_now();
+                continue;
+            };
+            while !round.is_over() {
+                match self.step(&mut client) {
+                    Ok(()) => round.count(),
+                    Err(error) if is_passing(&error) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+
+    fn check(&mut self, daemon: &TestDaemon, extent: Extent) {
+        self.verify(&mut daemon.client(), extent);
+    }
 
     fn acknowledged(&self) -> u64 {
         self.seqs.len() as u64
     }
+}
+
+/// Prompts one session of the agent `fake` again and again, and remembers which of its updates a client saw.
+pub struct StreamWorker {
+    session_id: String,
+    /// The texts seen since the last comparison, in order.
+    seen: Vec<String>,
+    /// How many texts were stored at the last comparison.
+    stored: usize,
+    acknowledged: u64,
+}
+
+impl StreamWorker {
+    /// Makes a worker for a session that exists.
+    pub fn new(session_id: String) -> Self {
+        Self { session_id, seen: Vec::new(), stored: 0, acknowledged: 0 }
+    }
+
+    /// Attaches, resumes and prompts until the connection is cut; the error is the cut, and what came before it counts.
+    fn prompt(&mut self, round: &Round) -> Result<(), ClientError> {
+        let cut = |source| ClientError::Io { action: "stream", source };
+        let mut client = AcpSocket::attach(&round.socket, "fake")?;
+        let (_, answer) = client.resume(&self.session_id).map_err(cut)?;
+        if !answer["result"].is_object() {
+            return Ok(());
+        }
+        while !round.is_over() {
+            client.received.clear();
+            let turned = client.turn(&self.session_id, "stream");
+            // What came before a cut counts.
+            for text in agent_texts(&client.updates()) {
+                self.seen.push(text);
+                self.acknowledged += 1;
+                round.count();
+            }
+            turned.map_err(cut)?;
+        }
+        Ok(())
+    }
+}
+
+impl Worker for StreamWorker {
+    fn work(&mut self, round: &Round) {
+        while !round.is_over() {
+            match self.prompt(round) {
+                Ok(()) => {}
+                Err(error) if is_passing(&error) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn check(&mut self, daemon: &TestDaemon, extent: Extent) {
+        let mut client = AcpSocket::attach(&daemon.root.socket(), "fake").unwrap();
+        let (updates, answer) = client.load(&self.session_id).unwrap();
+        assert!(answer["result"].is_object(), "{answer}");
+        let texts = agent_texts(&updates);
+        let new = &texts[self.stored..];
+        assert!(
+            new.len() >= self.seen.len() && new[..self.seen.len()] == self.seen,
+            "{}: seen {:?}, stored {new:?}",
+            self.session_id,
+            self.seen
+        );
+        if extent == Extent::Whole {
+            let mut expected = 0;
+            for text in &texts {
+                // A turn begins anew; within one, each chunk follows the one before.
+                expected = if *text == stream_text(0) { 0 } else { expected };
+                assert_eq!(*text, stream_text(expected), "{}: an update is doubled or missing", self.session_id);
+                expected += 1;
+            }
+        }
+        self.stored = texts.len();
+        self.seen.clear();
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+}
+
+/// Returns what the agent of [`StreamWorker`] says in a turn: `chunks` numbered texts, `pause_ms` apart.
+pub fn stream(chunks: usize, pause_ms: u64) -> Vec<Step> {
+    (0..chunks).flat_map(|number| [Step::Update(chunk(&stream_text(number))), Step::DelayMs(pause_ms)]).collect()
+}
+
+fn stream_text(number: usize) -> String {
+    format!("c{number} ")
+}
+
+fn agent_texts(updates: &[Value]) -> Vec<String> {
+    let chunks = updates.iter().filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+    chunks.map(|update| update["content"]["text"].as_str().unwrap().to_owned()).collect()
 }

@@ -11,7 +11,7 @@ use holdfast_stores::install_root::InstallRoot;
 
 use super::*;
 use crate::ports::Ports;
-use crate::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use crate::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 
 struct Rig {
     supervisor: Supervisor,
@@ -35,9 +35,9 @@ impl Rig {
         let cell = watch::Sender::new(source.load_for_start().unwrap());
         let surface = ConfigSurface::new(cell.subscribe(), source.clone());
         let (one, address) = child("config", Limits::default(), &Ports::system(), surface);
-        let children: Vec<Box<dyn Child>> = vec![Box::new(one)];
+        let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
-            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, config: ConfigHandle::new(address), cell, source, root, _home: home }
     }

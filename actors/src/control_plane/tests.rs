@@ -16,7 +16,7 @@ use super::*;
 use crate::address::CallError;
 use crate::config::ConfigSurface;
 use crate::ports::Ports;
-use crate::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use crate::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 
 struct Rig {
     supervisor: Supervisor,
@@ -36,9 +36,9 @@ impl Rig {
         let (config_handle, shown) = (ConfigHandle::new(config_address), Shown::default());
         let surface = ControlPlaneSurface::new(root.data_dir(), "0.0.0-test", config_handle, shown.clone());
         let (surface, address) = child("control-plane", Limits::default(), &ports, surface);
-        let children: Vec<Box<dyn Child>> = vec![Box::new(config), Box::new(surface)];
+        let stages: Vec<Stage> = vec![vec![Box::new(config)], vec![Box::new(surface)]];
         let spec =
-            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, control_plane: ControlPlaneHandle::new(address, shown), cell, source }
     }

@@ -67,6 +67,7 @@ impl HealthProbe {
         let process = process_facts();
         let mut warnings = self.warnings.to_vec();
         warnings.extend(files_warning(process.open_files, process.open_files_limit));
+        warnings.extend(seen.surfaces.iter().flat_map(|surface| surface.stats.warnings().to_vec()));
         HealthReport {
             status: status(seen.phase, &surfaces, &seen.listeners),
             ready: ready(seen.phase, &surfaces),

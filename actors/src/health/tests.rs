@@ -8,7 +8,7 @@ use holdfast_protocol::methods::daemon::SurfaceState;
 
 use super::*;
 use crate::ports::Ports;
-use crate::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use crate::supervisor::{Child, Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 
 struct Probe(Option<Down>);
 
@@ -47,9 +47,8 @@ async fn a_report_shows_each_surface_and_why_one_is_down() {
         listeners: Vec::new(),
     });
     let (health, address) = child("health", Limits::default(), &ports, HealthSurface::new(probe.clone()));
-    let children: Vec<Box<dyn Child>> = vec![Box::new(good), Box::new(bad), Box::new(health)];
-    let spec =
-        SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+    let stages: Vec<Stage> = vec![vec![Box::new(good)], vec![Box::new(bad)], vec![Box::new(health)]];
+    let spec = SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
     let (supervisor, _) = Supervisor::start(spec, 5, None).await.unwrap();
 
     let limit = Duration::from_secs(10);

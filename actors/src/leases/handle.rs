@@ -1,15 +1,20 @@
 //! Typed calls to the Leases actor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_protocol::ids::{InstanceId, LeaseId};
 use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseReads, LeaseRecord};
 
 use super::config::KILL_GRACE_MAX;
+use super::ending::StoredEnd;
 use super::error::LeasesError;
+use super::inspection::{Inspection, ReapReport};
 use super::leased::{ExitWatch, RootIdentity};
-use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
+use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+use super::requester::Requester;
 use crate::address::Address;
+use crate::process::{Lineage, StoredProcess};
 use crate::shown::Shown;
 
 /// Requests that touch the store only.
@@ -134,6 +139,38 @@ impl LeasesHandle {
     /// [`LeasesError`].
     pub async fn reap_startup_orphans(&self) -> Result<ReapReport, LeasesError> {
         self.call(END_LIMIT, |reply| LeasesMessage::ReapStartupOrphans { reply }).await
+    }
+
+    /// Says what a reaping would do now, and does nothing.
+    ///
+    /// # Errors
+    /// [`LeasesError`].
+    pub async fn foresee(&self) -> Result<ReapReport, LeasesError> {
+        self.call(END_LIMIT, |reply| LeasesMessage::Foresee { reply }).await
+    }
+
+    /// Looks at a lease's tree, check by check, and signals nothing.
+    ///
+    /// # Errors
+    /// [`LeasesError::Refused`] when there is no such lease.
+    pub async fn verify(&self, lease_id: LeaseId) -> Result<(LeaseRecord, Inspection), LeasesError> {
+        self.call(STORE_LIMIT, |reply| LeasesMessage::Verify { lease_id, reply }).await
+    }
+
+    /// Ends the process of a row without a lease, such as an imported one, if it lives and shows exactly what the row says.
+    ///
+    /// # Errors
+    /// [`LeasesError::Call`].
+    pub async fn end_stored(&self, stored: StoredProcess) -> Result<StoredEnd, LeasesError> {
+        self.call(END_LIMIT, |reply| LeasesMessage::EndStored { stored, reply }).await
+    }
+
+    /// Says who a process is that asks for something.
+    ///
+    /// # Errors
+    /// [`LeasesError`]: then nobody can say.
+    pub async fn requester(&self, lineage: Arc<Lineage>) -> Result<Requester, LeasesError> {
+        self.call(STORE_LIMIT, |reply| LeasesMessage::Requester { lineage, reply }).await
     }
 
     /// Says how the leases stand.

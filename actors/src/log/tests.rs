@@ -9,7 +9,7 @@ use tracing::Instrument;
 use super::*;
 use crate::address::Address;
 use crate::ports::Ports;
-use crate::supervisor::{Child, Intensity, Limits, Strategy, Supervisor, SupervisorSpec, child};
+use crate::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -34,9 +34,9 @@ impl Rig {
         let tree = router.new_tree();
         let surface = LogSurface::new(home.path().join("state"), router.clone(), tree, config);
         let (one, log) = child("log", Limits::default(), &Ports::system(), surface);
-        let children: Vec<Box<dyn Child>> = vec![Box::new(one)];
+        let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
-            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+            SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, log, router, tree, home }
     }
@@ -266,7 +266,8 @@ async fn log_query_answers_over_the_router() {
     let mut builder = crate::router::RouterBuilder::new();
     register(&mut builder, rig.log.clone());
     let router = builder.build("1");
-    let caller = crate::router::Caller { origin: crate::router::Origin::Socket { uid: 0, pid: None }, client: None };
+    let origin = crate::router::Origin::Socket { uid: 0, pid: None };
+    let caller = crate::router::Caller { origin, lineage: None, client: None };
     let frame = r#"{"jsonrpc":"2.0","id":1,"method":"log/query","params":{"limit":2,"text":"ASKED"}}"#;
     let answer = router.answer_frame(&std::sync::Arc::new(caller), frame.as_bytes()).await.unwrap();
     let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();

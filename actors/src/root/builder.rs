@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::ports::Ports;
 use crate::root::control::RootControl;
-use crate::supervisor::{Child, DynamicSupervisor};
+use crate::supervisor::{DynamicSupervisor, Stage};
 
 /// Why the configuration is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,12 @@ pub trait TreeBuilder: Send + Sync + 'static {
     /// Declares the surfaces. Called once a root; nothing is started yet.
     fn build(&self, context: &BuildContext<Self::Config>) -> Built<Self::Handles>;
 
+    /// Settles what only the Tree can settle, once Live has ended and before the Tree does: at the end for good, never at a
+    /// reload. Does nothing by default.
+    fn settle(&self, _handles: &Self::Handles) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Tells what outlives a reload of the configuration that is now in force. Called in each reload that can no longer be
     /// refused, before the Tree ends.
     fn configure_upper(&self, handles: &Self::Handles, config: &Self::Config) -> impl Future<Output = ()> + Send;
@@ -56,14 +62,14 @@ pub struct BuildContext<C> {
     pub live: Live,
 }
 
-/// The declared surfaces, each list in the order of its start.
+/// The declared surfaces, each list of stages in the order of its start.
 pub struct Built<H> {
     /// Outlive reload and everything else, so that nothing an end says is lost.
-    pub log: Vec<Box<dyn Child>>,
+    pub log: Vec<Stage>,
     /// What a reload restarts.
-    pub tree: Vec<Box<dyn Child>>,
+    pub tree: Vec<Stage>,
     /// Fixed actors of Live: they outlive reload and know what is in flight.
-    pub live: Vec<Box<dyn Child>>,
+    pub live: Vec<Stage>,
     /// The handles.
     pub handles: H,
 }

@@ -31,7 +31,7 @@ pub use listener::{Listener, ListenerStatus};
 pub use report::{ReloadError, ReloadReport, RootError, RootFailed, SurfaceOutcome, SurfaceReport};
 
 use crate::ports::Ports;
-use crate::supervisor::{Child, Intensity, Observed, Strategy, Supervisor, SupervisorSpec};
+use crate::supervisor::{Intensity, Observed, Stage, Strategy, Supervisor, SupervisorSpec};
 use guardian::{Guardian, GuardianArguments, Parts, RootMessage};
 use listener::Listeners;
 
@@ -174,7 +174,7 @@ impl<B: TreeBuilder> Grower<B> {
         });
         let Built { log, tree, live: live_fixed, handles } = built;
         let observed: Arc<[Observed]> =
-            [&log, &tree, &live_fixed].into_iter().flatten().map(|child| child.observed()).collect();
+            [&log, &tree, &live_fixed].into_iter().flatten().flatten().map(|child| child.observed()).collect();
         self.view.send_modify(|view| view.surfaces = observed);
 
         self.parts.log = Some(self.supervise("log", log).await?);
@@ -193,8 +193,8 @@ impl<B: TreeBuilder> Grower<B> {
         Ok((handles, live))
     }
 
-    async fn supervise(&mut self, name: &'static str, children: Vec<Box<dyn Child>>) -> Result<Supervisor, RootError> {
-        let spec = SupervisorSpec { name, strategy: Strategy::OneForOne, intensity: Intensity::default(), children };
+    async fn supervise(&mut self, name: &'static str, stages: Vec<Stage>) -> Result<Supervisor, RootError> {
+        let spec = SupervisorSpec { name, strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, outcomes) = Supervisor::start(spec, FIRST_GENERATION, Some(self.guardian.get_cell()))
             .await
             .map_err(|error| supervisor_error(name, &error))?;

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::*;
 use crate::address::{Address, Down};
 use crate::reply::Reply;
-use crate::supervisor::{Limits, child};
+use crate::supervisor::{Child, Limits, child};
 use crate::surface::{Context, Fault, Surface};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -135,9 +135,9 @@ impl TreeBuilder for TestBuilder {
         let (live, live_address) = probe("turns");
         let spy = Spy { inner: Box::new(second), world: Arc::clone(&self.0) };
         Built {
-            log: vec![Box::new(log)],
-            tree: vec![Box::new(first), Box::new(spy)],
-            live: vec![Box::new(live)],
+            log: vec![vec![Box::new(log)]],
+            tree: vec![vec![Box::new(first)], vec![Box::new(spy)]],
+            live: vec![vec![Box::new(live)]],
             handles: TestHandles { first: first_address, live: live_address },
         }
     }

@@ -30,7 +30,7 @@ impl Rig {
             name: "test",
             strategy: Strategy::OneForOne,
             intensity: Intensity::default(),
-            children: vec![Box::new(child)],
+            stages: vec![vec![Box::new(child)]],
         };
         let (supervisor, outcomes) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, outcomes, handle: SessionsHandle::new(address) }

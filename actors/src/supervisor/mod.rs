@@ -9,6 +9,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 
 pub use child::{Child, Limits, Observed, Slot, SurfaceChild, child};
@@ -25,13 +26,16 @@ use intensity::{CrashWindow, Verdict};
 pub enum Strategy {
     /// Only the one that crashed.
     OneForOne,
-    /// The one that crashed and those started after it.
+    /// The one that crashed and those of later stages.
     RestForOne,
     /// All.
     OneForAll,
 }
 
-/// What a supervisor is made of. Children start in this order and end in the reverse.
+/// Children that do not need each other: they start at once, and end at once.
+pub type Stage = Vec<Box<dyn Child>>;
+
+/// What a supervisor is made of. Stages start in this order, each awaited, and end in the reverse.
 pub struct SupervisorSpec {
     /// For people and logs.
     pub name: &'static str,
@@ -40,7 +44,7 @@ pub struct SupervisorSpec {
     /// How often.
     pub intensity: Intensity,
     /// The children.
-    pub children: Vec<Box<dyn Child>>,
+    pub stages: Vec<Stage>,
 }
 
 /// How one child came out of a start or a reload.
@@ -70,7 +74,7 @@ enum SupervisorMessage {
 }
 
 impl Supervisor {
-    /// Starts the children in order, each awaited, and returns when the last has started or is known to be down.
+    /// Starts the stages in order, each awaited, and returns when the last has started or is known to be down.
     ///
     /// # Errors
     /// Only if the supervisor itself cannot run; a child that cannot start is `Down`, not an error.
@@ -79,7 +83,7 @@ impl Supervisor {
         generation: u64,
         parent: Option<ActorCell>,
     ) -> Result<(Self, Vec<ChildOutcome>), ActorProcessingErr> {
-        let observed = spec.children.iter().map(|child| child.observed()).collect();
+        let observed = spec.stages.iter().flatten().map(|child| child.observed()).collect();
         let (outcomes_sender, outcomes) = tokio::sync::oneshot::channel();
         let arguments = (spec, generation, outcomes_sender);
         let (actor, _join) = match parent {
@@ -89,7 +93,7 @@ impl Supervisor {
         Ok((Self { actor, observed }, outcomes.await?))
     }
 
-    /// Restarts every child: all end in reverse order, then all start in order. Nothing of it counts as a crash.
+    /// Restarts every child: all stages end in reverse order, then all start in order. Nothing of it counts as a crash.
     ///
     /// # Errors
     /// When the supervisor has ended.
@@ -100,7 +104,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends all children in reverse order, then the supervisor.
+    /// Ends all stages in reverse order, then the supervisor.
     pub async fn stop(&self) {
         // If it is gone already, so are its children.
         let _ended = self.actor.call(|reply| SupervisorMessage::Stop { reply }, None).await;
@@ -122,6 +126,10 @@ struct SupervisorActor;
 
 struct Supervised {
     child: Box<dyn Child>,
+    /// Its stage, counted from 0.
+    stage: usize,
+    /// When its last planned end began, if it has not started since.
+    ending_since: Option<Instant>,
     crashes: CrashWindow,
     /// Counts planned and unplanned changes, so that a restart that was due before one of them is forgotten.
     epoch: u64,
@@ -132,6 +140,7 @@ struct SupervisorState {
     strategy: Strategy,
     intensity: Intensity,
     children: Vec<Supervised>,
+    stages: usize,
     generation: u64,
     since: Instant,
 }
@@ -146,19 +155,26 @@ impl Actor for SupervisorActor {
         myself: ActorRef<Self::Msg>,
         (spec, generation, outcomes): Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let supervised = |child| Supervised { child, crashes: CrashWindow::default(), epoch: 0 };
+        let stages = spec.stages.len();
+        let children = spec.stages.into_iter().enumerate().flat_map(|(stage, children)| {
+            children.into_iter().map(move |child| Supervised {
+                child,
+                stage,
+                ending_since: None,
+                crashes: CrashWindow::default(),
+                epoch: 0,
+            })
+        });
         let mut state = SupervisorState {
             name: spec.name,
             strategy: spec.strategy,
             intensity: spec.intensity,
-            children: spec.children.into_iter().map(supervised).collect(),
+            children: children.collect(),
+            stages,
             generation,
             since: Instant::now(),
         };
-        let mut started = Vec::with_capacity(state.children.len());
-        for index in 0..state.children.len() {
-            started.push(state.start_child(&myself, index, Instant::now()).await);
-        }
+        let started = state.start_these(&myself, |_| true).await;
         // A starter that no longer waits has its reasons; the children run either way.
         let _unheard = outcomes.send(started);
         Ok(state)
@@ -176,7 +192,7 @@ impl Actor for SupervisorActor {
                 let _unheard = reply.send(outcomes);
             }
             SupervisorMessage::Stop { reply } => {
-                state.end_from(0, true).await;
+                state.end_these(true, |_| true).await;
                 let _unheard = reply.send(());
                 myself.stop(None);
             }
@@ -208,46 +224,50 @@ impl Actor for SupervisorActor {
 
     async fn post_stop(&self, _myself: ActorRef<Self::Msg>, state: &mut Self::State) -> Result<(), ActorProcessingErr> {
         // After an orderly stop nothing is left to end; after any other, children must not be killed in mid-write.
-        state.end_from(0, true).await;
+        state.end_these(true, |_| true).await;
         Ok(())
     }
 }
 
 impl SupervisorState {
-    async fn start_child(
+    /// Starts those whose index is chosen, stage by stage, and tells how, in order.
+    async fn start_these(
         &mut self,
         myself: &ActorRef<SupervisorMessage>,
-        index: usize,
-        began: Instant,
-    ) -> ChildOutcome {
-        let generation = self.generation;
-        let supervised = &mut self.children[index];
-        supervised.epoch += 1;
-        let down = supervised.child.start(myself.get_cell(), generation).await.err();
-        ChildOutcome { name: supervised.child.observed().name, generation, took: began.elapsed(), down }
+        chosen: impl Fn(usize) -> bool,
+    ) -> Vec<ChildOutcome> {
+        let (generation, mut outcomes) = (self.generation, Vec::with_capacity(self.children.len()));
+        for stage in 0..self.stages {
+            let starting = in_stage(&mut self.children, stage, &chosen).map(|supervised| async move {
+                supervised.epoch += 1;
+                let began = supervised.ending_since.take().unwrap_or_else(Instant::now);
+                let down = supervised.child.start(myself.get_cell(), generation).await.err();
+                ChildOutcome { name: supervised.child.observed().name, generation, took: began.elapsed(), down }
+            });
+            outcomes.extend(join_all(starting).await);
+        }
+        outcomes
     }
 
-    async fn end_from(&mut self, first: usize, for_good: bool) {
-        for supervised in self.children[first..].iter_mut().rev() {
-            supervised.epoch += 1;
-            supervised.child.end(for_good).await;
+    /// Ends those whose index is chosen, stage by stage in reverse.
+    async fn end_these(&mut self, for_good: bool, chosen: impl Fn(usize) -> bool) {
+        for stage in (0..self.stages).rev() {
+            let ending = in_stage(&mut self.children, stage, &chosen).map(|supervised| {
+                supervised.epoch += 1;
+                supervised.ending_since = Some(Instant::now());
+                supervised.child.end(for_good)
+            });
+            join_all(ending).await;
         }
     }
 
     async fn reload(&mut self, myself: &ActorRef<SupervisorMessage>, generation: u64) -> Vec<ChildOutcome> {
         self.generation = generation;
-        let mut began = vec![Instant::now(); self.children.len()];
-        for (index, supervised) in self.children.iter_mut().enumerate().rev() {
-            began[index] = Instant::now();
-            supervised.epoch += 1;
+        for supervised in &mut self.children {
             supervised.crashes.forget();
-            supervised.child.end(false).await;
         }
-        let mut outcomes = Vec::with_capacity(self.children.len());
-        for (index, began) in began.into_iter().enumerate() {
-            outcomes.push(self.start_child(myself, index, began).await);
-        }
-        outcomes
+        self.end_these(false, |_| true).await;
+        self.start_these(myself, |_| true).await
     }
 
     async fn child_ended(&mut self, myself: &ActorRef<SupervisorMessage>, id: ActorId, fault: Fault) {
@@ -294,19 +314,24 @@ impl SupervisorState {
         if self.children[index].epoch != epoch {
             return;
         }
-        match self.strategy {
-            Strategy::OneForOne => {
-                self.start_child(myself, index, Instant::now()).await;
-            }
-            Strategy::RestForOne => self.restart_from(myself, index).await,
-            Strategy::OneForAll => self.restart_from(myself, 0).await,
-        }
+        let (strategy, crashed) = (self.strategy, self.children[index].stage);
+        let later: Vec<bool> = self.children.iter().map(|supervised| supervised.stage > crashed).collect();
+        let chosen = |other: usize| match strategy {
+            Strategy::OneForOne => other == index,
+            Strategy::RestForOne => other == index || later[other],
+            Strategy::OneForAll => true,
+        };
+        self.end_these(false, chosen).await;
+        self.start_these(myself, chosen).await;
     }
+}
 
-    async fn restart_from(&mut self, myself: &ActorRef<SupervisorMessage>, first: usize) {
-        self.end_from(first, false).await;
-        for index in first..self.children.len() {
-            self.start_child(myself, index, Instant::now()).await;
-        }
-    }
+/// Returns the children of one stage whose index is chosen, in order.
+fn in_stage<'a>(
+    children: &'a mut [Supervised],
+    stage: usize,
+    chosen: &'a impl Fn(usize) -> bool,
+) -> impl Iterator<Item = &'a mut Supervised> {
+    let numbered = children.iter_mut().enumerate();
+    numbered.filter(move |(index, supervised)| supervised.stage == stage && chosen(*index)).map(|(_, one)| one)
 }

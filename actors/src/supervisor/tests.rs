@@ -101,17 +101,17 @@ impl Rig {
     async fn start(strategy: Strategy, names: &[&'static str], limits: Limits, down: Option<&str>) -> Self {
         let (sender, journal) = mpsc::unbounded_channel();
         let total = Arc::new(AtomicU64::new(0));
-        let mut children: Vec<Box<dyn Child>> = Vec::new();
+        let mut stages: Vec<Stage> = Vec::new();
         let mut addresses = Vec::new();
         for name in names {
             let probe =
                 Probe { name, journal: sender.clone(), total: Arc::clone(&total), down_at_start: down == Some(*name) };
             let (one, address) = child(name, limits, &Ports::system(), probe);
-            children.push(Box::new(one));
+            stages.push(vec![Box::new(one)]);
             addresses.push(address);
         }
         let intensity = Intensity { restarts_max: 3, backoff: Duration::from_millis(1), ..Intensity::default() };
-        let spec = SupervisorSpec { name: "test", strategy, intensity, children };
+        let spec = SupervisorSpec { name: "test", strategy, intensity, stages };
         let (supervisor, outcomes) = Supervisor::start(spec, 1, None).await.unwrap();
         Self { supervisor, outcomes, addresses, total, journal }
     }
@@ -133,6 +133,52 @@ async fn children_start_in_order_and_end_in_reverse() {
     rig.supervisor.stop().await;
     assert_eq!(rig.journal(), ["stop c", "stop b", "stop a"]);
     assert_eq!(rig.add(0, 1).await, Err(CallError::Stopped));
+}
+
+/// Starts and ends once all of its stage do: alone it would wait for ever.
+struct Together {
+    meeting: Arc<tokio::sync::Barrier>,
+    journal: mpsc::UnboundedSender<&'static str>,
+}
+
+impl Surface for Together {
+    type Message = ();
+    type State = ();
+
+    async fn start(&self, _: &Context<()>) -> Result<(), Down> {
+        self.meeting.wait().await;
+        self.journal.send("start").unwrap();
+        Ok(())
+    }
+
+    async fn handle(&self, _: &Context<()>, (): (), (): &mut ()) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn stop(&self, _: &Context<()>, (): ()) {
+        self.meeting.wait().await;
+        self.journal.send("stop").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn children_of_a_stage_start_and_end_at_once() {
+    let (sender, mut journal) = mpsc::unbounded_channel();
+    let stage = |size: usize| -> Stage {
+        let meeting = Arc::new(tokio::sync::Barrier::new(size));
+        let together = || Together { meeting: Arc::clone(&meeting), journal: sender.clone() };
+        (0..size).map(|_| Box::new(child("one", Limits::default(), &Ports::system(), together()).0) as _).collect()
+    };
+    let stages = vec![stage(1), stage(3)];
+    let spec = SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
+    let (supervisor, outcomes) = Supervisor::start(spec, 1, None).await.unwrap();
+    assert_eq!(outcomes.len(), 4);
+    let outcomes = supervisor.reload(2).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| outcome.down.is_none() && outcome.generation == 2));
+    supervisor.stop().await;
+    let said: Vec<&str> = std::iter::from_fn(|| journal.try_recv().ok()).collect();
+    let times = |what| said.iter().filter(|said| **said == what).count();
+    assert_eq!((times("start"), times("stop")), (8, 8));
 }
 
 #[tokio::test]

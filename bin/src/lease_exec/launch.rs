@@ -9,7 +9,7 @@ use std::process::Command;
 use holdfast_actors::leases::wrapper::{EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EXIT_WRAPPER_FAILED, StatusLine};
 use holdfast_actors::process::{ProcTable, ProcessTable};
 use rustix::process::{
-    Pid, PidfdFlags, getpid, getppid, getsid, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, getpid, getppid, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setsid,
 };
 
 use super::arguments::Arguments;
@@ -50,7 +50,7 @@ pub(super) fn launch(arguments: &Arguments) -> Result<Launched, LaunchFailure> {
     let signals = SignalReader::install().map_err(|error| LaunchFailure::wrapper("take over its signals", &error))?;
     let own = getpid();
     if let Err(error) = setsid()
-        && getsid(None) != Ok(own)
+        && !leads_a_session(own.as_raw_pid())
     {
         return Err(LaunchFailure::wrapper("start a session of its own", &error.into()));
     }
@@ -59,6 +59,10 @@ pub(super) fn launch(arguments: &Arguments) -> Result<Launched, LaunchFailure> {
     let parent = watch_parent(arguments.parent_pid)?;
     let adapter = start_adapter(arguments)?;
     Ok(Launched { adapter, parent, signals })
+}
+
+fn leads_a_session(pid: i32) -> bool {
+    matches!(ProcTable.stat(pid), Ok(Some(stat)) if stat.session_id == pid)
 }
 
 /// Sets up both ways to learn of the parent's death, then makes sure that it had not happened before.

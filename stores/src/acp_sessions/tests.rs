@@ -209,3 +209,29 @@ async fn rows_from_before_learn_which_of_them_are_no_updates() {
     drop(reader);
     store.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_session_knows_all_that_are_above_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path()).await;
+    let mut above: Vec<String> = Vec::new();
+    for number in 1..=3 {
+        let owner = above.last().cloned();
+        let new = NewAcpSession { owner_session_key: owner.clone(), ..new_session(number, None) };
+        let row = store.session_create(&[new]).await.answers.remove(0).unwrap().unwrap();
+        let mut reader = store.readers().reader().await.unwrap();
+        let ownership = ownership_list(&mut reader, &[row.row_id, AcpSessionRowId(99)]).await.unwrap();
+        assert_eq!(ownership.len(), 1);
+        let expected = Ownership {
+            session_key: row.session_id.to_string(),
+            agent_id: row.agent_id,
+            owner_session_key: owner.clone().or(Some(row.session_id.to_string())),
+            spawned_by: owner.clone(),
+            parent_session_key: owner,
+            ancestor_session_keys: above.clone(),
+        };
+        assert_eq!(ownership[&row.row_id], expected);
+        above.push(row.session_id.to_string());
+    }
+    store.close().await.unwrap();
+}

@@ -11,7 +11,7 @@ use holdfast_protocol::acp::{method, prompt};
 use holdfast_protocol::jsonrpc;
 use serde_json::value::RawValue;
 
-use super::script::{Outcome, Permission, Spawn, Step, chunk, raw};
+use super::script::{Outcome, Permission, Spawn, Step, chunk, monotonic_ns, raw};
 
 /// What the main loop is told.
 pub(super) enum Event {
@@ -101,6 +101,7 @@ impl Turn {
             Step::ComplainOften(lines, bytes) => complain_often(*lines, *bytes)?,
             Step::NoiseBytes(count) => write_output(&vec![b'a'; *count])?,
             Step::HugeUpdateBytes(count) => self.update(&chunk(&"x".repeat(*count)))?,
+            Step::StampedUpdate => self.update(&chunk(&monotonic_ns().to_string()))?,
             Step::DelayMs(delay_ms) => self.wait_until(Duration::from_millis(*delay_ms), || false)?,
             Step::WaitForFile(path) => {
                 self.wait_until(Duration::from_secs(60), || path.exists())?;

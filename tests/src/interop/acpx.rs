@@ -1,13 +1,14 @@
 //! acpx with a home of its own.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -19,12 +20,18 @@ use crate::processes;
 /// In the command line of the process that acpx leaves behind to keep an agent running between prompts.
 const QUEUE_OWNER: &str = "__queue-owner";
 
+/// acpx gives itself two seconds to start a helper that looks at its queue owner; on a busy machine that is too little,
+/// and it says, having done nothing, that the command can be tried again.
+const OWNER_UNVERIFIED: &str = "QUEUE_OWNER_IDENTITY_UNVERIFIED";
+
 /// acpx, in front of `holdfast acp <agent>`. Ends with all that acpx has left behind.
 pub struct Acpx {
     packages: Packages,
     agent: String,
     mark: (String, String),
     directory: TempDir,
+    // Ends the reaper when it is dropped.
+    _in_use: Sender<()>,
 }
 
 /// What acpx said.
@@ -53,7 +60,10 @@ impl Acpx {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
         let agent = format!("{} --root {} acp {agent}", executable().display(), daemon.root.path().display());
-        Self { packages: packages.clone(), agent, mark: daemon.mark(), directory }
+        let (in_use, dropped) = channel();
+        let home = directory.path().join("home");
+        std::thread::spawn(move || reap_queue_owners(&home, &dropped));
+        Self { packages: packages.clone(), agent, mark: daemon.mark(), directory, _in_use: in_use }
     }
 
     /// Returns where its sessions work.
@@ -76,11 +86,18 @@ impl Acpx {
     /// When it does not end within [`PATIENCE`].
     #[track_caller]
     pub fn run_in<S: AsRef<OsStr>>(&self, directory: &Path, arguments: impl IntoIterator<Item = S>) -> Said {
-        let mut command = self.command(directory);
-        let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let output = output_within(child, PATIENCE);
-        let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
-        Said::of(output.status.code(), &lines, &String::from_utf8_lossy(&output.stderr))
+        let arguments: Vec<S> = arguments.into_iter().collect();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut command = self.command(directory);
+            let child = command.args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let output = output_within(child, PATIENCE);
+            let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+            let said = Said::of(output.status.code(), &lines, &String::from_utf8_lossy(&output.stderr));
+            if !said.text.contains(OWNER_UNVERIFIED) || Instant::now() >= deadline {
+                return said;
+            }
+        }
     }
 
     /// Starts acpx, with the wire on its standard output.
@@ -93,9 +110,7 @@ impl Acpx {
 
     /// Returns the processes that acpx has left behind.
     pub fn queue_owners(&self) -> Vec<i32> {
-        let mut found = processes::with_environment("HOME", &self.home().display().to_string());
-        found.retain(|pid| processes::command_line(*pid).contains(QUEUE_OWNER));
-        found
+        queue_owners(&self.home())
     }
 
     /// Ends what acpx has left behind, as a crash would, and waits until it is gone.
@@ -129,6 +144,27 @@ impl Acpx {
         command.env("PATH", format!("{node_directory}:/usr/bin:/bin")).env("NO_PROXY", "127.0.0.1,localhost");
         command.current_dir(self.directory.path()).stdin(Stdio::null());
         command
+    }
+}
+
+fn queue_owners(home: &Path) -> Vec<i32> {
+    let mut found = processes::with_environment("HOME", &home.display().to_string());
+    found.retain(|pid| processes::command_line(*pid).contains(QUEUE_OWNER));
+    found
+}
+
+/// Waits for queue owners, which nobody may do otherwise: process 1 of a container is often no init, and acpx takes a
+/// zombie for an owner that it can't identify, and refuses to go on.
+fn reap_queue_owners(home: &Path, dropped: &Receiver<()>) {
+    set_child_subreaper(Some(getpid())).unwrap();
+    let mut seen = BTreeSet::new();
+    while dropped.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+        seen.extend(queue_owners(home));
+        // An error means that it is not our child, or not any more.
+        seen.retain(|pid| {
+            let pid = Pid::from_raw(*pid).unwrap();
+            !matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(Some(_)))
+        });
     }
 }
 
