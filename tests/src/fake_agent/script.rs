@@ -69,6 +69,12 @@ pub enum Step {
     Update(Box<RawValue>),
     /// Sends this text as a line, whatever it is.
     Noise(String),
+    /// Sends this text without a newline.
+    Text(String),
+    /// Writes a line to stderr.
+    Complain(String),
+    /// Writes that many lines of about that many bytes to stderr, no two in the same words.
+    ComplainOften(usize, usize),
     /// Sends that many bytes that are no JSON, without a newline.
     NoiseBytes(usize),
     /// Sends an update whose text is that many bytes long.
