@@ -11,13 +11,14 @@ use super::socket::{Lines, append_line, events_line};
 use super::{Options, median};
 use crate::daemon::{DaemonOptions, TestDaemon};
 
-/// Events of each session: what grows is the number of sessions.
-const EVENTS: usize = 1_000;
+/// Sessions of the large store.
+const SESSIONS: usize = 1_000;
 
 pub(super) fn rows(options: &Options) -> Vec<Row> {
-    let many = if options.rounds < 5 { 100 } else { 1_000 };
-    let (mut small, mut large) = (Filled::new(10), Filled::new(many));
-    let mut rows = large.list_rows(options, many);
+    // A quick run has a tenth of the events; the number of sessions to list is the same.
+    let each = if options.rounds < 5 { 100 } else { 1_000 };
+    let (mut small, mut large) = (Filled::new(10_000 / each, each), Filled::new(SESSIONS, each));
+    let mut rows = large.list_rows(options);
     for (what, measure) in [
         ("append", Filled::append_us as fn(&mut Filled) -> f64),
         ("last 100 events", Filled::tail_us),
@@ -28,7 +29,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
             of_small.push(measure(&mut small));
             of_large.push(measure(&mut large));
         }
-        let name = format!("{what} at {} k events against 10 k: p50", many * EVENTS / 1_000);
+        let name = format!("{what} at {} k events against 10 k: p50", SESSIONS * each / 1_000);
         rows.push(Row::at_most(name, "µs", median(of_large), median(of_small), 1.3));
     }
     rows
@@ -39,22 +40,24 @@ struct Filled {
     daemon: TestDaemon,
     lines: Lines,
     session_id: String,
+    /// Events of each session.
+    each: usize,
 }
 
 impl Filled {
-    fn new(sessions: usize) -> Self {
+    fn new(sessions: usize, each: usize) -> Self {
         let mut daemon = TestDaemon::prepare(DaemonOptions::default());
         daemon.boot();
         daemon.term();
-        fill(&daemon.root.sessions_database(), sessions);
+        fill(&daemon.root.sessions_database(), sessions, each);
         daemon.boot();
         let lines = Lines::introduced(&daemon.root.socket());
         let first = daemon.client().call::<List>(&ListParams { limit: Some(1), ..ListParams::default() }).unwrap();
         let session_id = first.sessions[0].session_id.to_string();
-        Self { daemon, lines, session_id }
+        Self { daemon, lines, session_id, each }
     }
 
-    fn list_rows(&mut self, options: &Options, sessions: usize) -> Vec<Row> {
+    fn list_rows(&mut self, options: &Options) -> Vec<Row> {
         let connection = Connection::open(self.daemon.root.sessions_database()).unwrap();
         let counters = "SELECT session_id, agent_id, scope, status, turn_state, message_count, last_seq, created_at_ms,
                         updated_at_ms FROM sessions ORDER BY updated_at_ms DESC, id DESC LIMIT 1000";
@@ -64,7 +67,7 @@ impl Filled {
             let began = Instant::now();
             let mut statement = connection.prepare_cached(sql).unwrap();
             let rows = statement.query_map([], |row| row.get::<_, Vec<u8>>(0)).unwrap();
-            assert_eq!(rows.map(Result::unwrap).count(), sessions);
+            assert_eq!(rows.map(Result::unwrap).count(), SESSIONS);
             began.elapsed().as_secs_f64() * 1e3
         };
         let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/list\",\"params\":{\"limit\":1000}}\n";
@@ -74,7 +77,7 @@ impl Filled {
             raws.push(read(counters));
             joins.push(read(join));
         }
-        let name = format!("list {sessions} sessions of {} k events", sessions * EVENTS / 1_000);
+        let name = format!("list {SESSIONS} sessions of {} k events", SESSIONS * self.each / 1_000);
         vec![
             Row::at_most(name.clone(), "ms", median(ours.clone()), median(raws), 5.0),
             Row::at_most(format!("{name} against counting"), "ms", median(ours), median(joins), 0.05),
@@ -86,7 +89,7 @@ impl Filled {
     }
 
     fn tail_us(&mut self) -> f64 {
-        self.lines.timed_us(&events_line(&self.session_id, EVENTS - 100))
+        self.lines.timed_us(&events_line(&self.session_id, self.each - 100))
     }
 
     fn page_us(&mut self) -> f64 {
@@ -94,7 +97,7 @@ impl Filled {
     }
 }
 
-fn fill(database: &Path, sessions: usize) {
+fn fill(database: &Path, sessions: usize, each: usize) {
     let connection = Connection::open(database).unwrap();
     let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <";
     connection
@@ -103,7 +106,7 @@ fn fill(database: &Path, sessions: usize) {
              INSERT INTO sessions (session_id, agent_id, scope, status, turn_state, created_at_ms, updated_at_ms)
              {numbers} {sessions}) SELECT randomblob(16), 'bench', 'main', 'active', 'idle', i, i FROM n;
              INSERT INTO transcript_events (session, seq, event_id, kind, role, created_at_ms, body_json)
-             {numbers} {EVENTS}) SELECT s.id, n.i, randomblob(16), 'message', 'user', s.id, '{{\"text\":\"x\"}}'
+             {numbers} {each}) SELECT s.id, n.i, randomblob(16), 'message', 'user', s.id, '{{\"text\":\"x\"}}'
              FROM sessions s CROSS JOIN n ORDER BY s.id, n.i;
              COMMIT; PRAGMA wal_checkpoint(TRUNCATE);"
         ))

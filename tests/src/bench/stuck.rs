@@ -1,8 +1,9 @@
 //! A store that does not move: what is offered to it is refused once its address is full, and memory stays.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use holdfast_protocol::methods::session::{AppendParams, NewEvent, NewParams};
 use rusqlite::Connection;
 use serde_json::value::RawValue;
@@ -13,6 +14,8 @@ use super::{Options, status_field};
 use crate::tree::TestTree;
 
 const OFFERED: usize = 1_000_000;
+/// More than an address takes in, so that some are refused.
+const CLIENTS: usize = 8_192;
 
 pub(super) fn rows(_options: &Options) -> Vec<Row> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -34,19 +37,34 @@ async fn measure() -> Vec<Row> {
     let blocker = Connection::open(tree.install_root.sessions_database()).unwrap();
     blocker.busy_timeout(Duration::from_secs(5)).unwrap();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let (before, mut most, mut taken) = (resident_mb(), 0.0_f64, 0_usize);
-    for number in 0..OFFERED {
-        let event = NewEvent { kind: "message".to_owned(), role: None, idempotency_key: None, body: body.clone() };
-        let offer = sessions.append(AppendParams { session_id, events: vec![event], idempotency_key: None });
-        // Refused at once, or taken and waiting behind the lock: then nobody waits for the answer here.
-        taken += usize::from(offer.now_or_never().is_none());
-        if number % 10_000 == 0 {
-            most = most.max(resident_mb() - before);
-        }
+    let before = resident_mb();
+    let (offered, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (sessions, body) = (sessions.clone(), body.clone());
+            let (offered, refused) = (Arc::clone(&offered), Arc::clone(&refused));
+            tokio::spawn(async move {
+                while offered.fetch_add(1, Ordering::Relaxed) < OFFERED {
+                    let (body, idempotency_key) = (body.clone(), None);
+                    let event = NewEvent { kind: "message".to_owned(), role: None, idempotency_key, body };
+                    let params = AppendParams { session_id, events: vec![event], idempotency_key: None };
+                    // Refused at once, or taken, and then this client waits for the lock to go.
+                    refused.fetch_add(usize::from(sessions.append(params).await.is_err()), Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let mut most = 0.0_f64;
+    while offered.load(Ordering::Relaxed) < OFFERED {
+        most = most.max(resident_mb() - before);
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     most = most.max(resident_mb() - before);
     blocker.execute_batch("ROLLBACK").unwrap();
-    drop(blocker);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let taken = OFFERED - refused.load(Ordering::Relaxed);
     tree.stop().await;
     vec![
         Row::bounded("1 M appends offered to a stuck store: memory over idle", "MB", most, 64.0),
