@@ -6,6 +6,7 @@
 mod error;
 mod handle;
 mod message;
+mod reads;
 mod state;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use crate::surface::{Context, Fault, Surface};
 pub use error::AcpSessionsError;
 pub use handle::AcpSessionsHandle;
 pub use message::AcpSessionsMessage;
+pub(crate) use reads::AcpReads;
 pub use state::AcpSessionsState;
 
 /// The owner of the ACP sessions.

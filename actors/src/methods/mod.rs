@@ -2,9 +2,9 @@
 //!
 //! One file a surface, as the declarations have it.
 
-mod agent;
+pub(crate) mod agent;
 mod daemon;
-mod session;
+pub(crate) mod session;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,6 +5,8 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
+mod at_rest;
+
 use clap::Parser;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -154,7 +156,7 @@ error: no daemon answers at ROOT
 hint: `holdfast run demo \"hello\"` starts one; `holdfast daemon` runs it in the foreground
 --- exit 6
 ";
-    assert_eq!(typed(&["status"], directory.path().to_owned()), expected);
+    assert_eq!(typed(&["reload"], directory.path().to_owned()), expected);
     // A socket file that a killed daemon left behind is the same case.
     std::fs::create_dir(directory.path().join("data")).unwrap();
     drop(UnixListener::bind(directory.path().join("data/holdfast.sock")).unwrap());
@@ -192,9 +194,9 @@ fn sessions_are_listed_with_the_word_that_matters() {
     assert_eq!(
         text,
         "\
-session    agent  title  turns  updated    state
-0199a3…c2  demo   hello      2  2 min ago  interrupted
-0199a3…71  demo   –          2  2 min ago  closed
+session    agent  kind  title  turns  updated    state
+0199a3…c2  demo   acp   hello      2  2 min ago  interrupted
+0199a3…71  demo   acp   –          2  2 min ago  closed
 --- stderr
 --- exit 0
 "
