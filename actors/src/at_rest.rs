@@ -157,5 +157,7 @@ fn surface(name: &str) -> SurfaceStatus {
         size_bytes: 0,
         reason: None,
         remedy: None,
+        since: None,
+        since_ms: None,
     }
 }

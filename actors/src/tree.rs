@@ -137,7 +137,8 @@ impl TreeBuilder for HoldfastTree {
         let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
             let control = context.control.clone();
             move || observations(&control)
-        });
+        })
+        .watching(&self.root.data_dir());
         let config_handle = ConfigHandle::new(config_slot.address());
         let control_plane_handle = ControlPlaneHandle::new(control_plane_slot.address());
         let leases_handle = LeasesHandle::new(leases_slot.address());

@@ -12,6 +12,7 @@ mod crash;
 mod damaged_store;
 mod fake_agent;
 mod first_start;
+mod full_disk;
 mod fuzz;
 mod locked_store;
 mod one_daemon;

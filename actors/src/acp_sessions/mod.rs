@@ -68,7 +68,7 @@ impl Surface for AcpSessionsSurface {
         state: &mut AcpSessionsState,
     ) -> Result<(), Fault> {
         match message {
-            AcpSessionsMessage::Create { session, reply } => state.create(*session, reply).await?,
+            AcpSessionsMessage::Create { session, reply } => state.create(context, *session, reply).await?,
             AcpSessionsMessage::Record { change, reply } => {
                 if state.push(change, reply) && context.cast_self(AcpSessionsMessage::Flush).is_err() {
                     state.flush(context).await?;

@@ -64,7 +64,7 @@ pub(super) fn show_at_rest(report: &Report, place: &Place, renderer: &mut Render
                 warnings: &report.warnings,
             });
         }
-        Format::Tsv => return renderer.listing(&surfaces(&report.surfaces)?),
+        Format::Tsv => return renderer.listing(&surfaces(&report.surfaces, renderer)?),
         Format::Table => {}
     }
     let (word, next) = match &report.owner {
@@ -91,7 +91,7 @@ pub(super) fn show_at_rest(report: &Report, place: &Place, renderer: &mut Render
 }
 
 fn show_surfaces(list: &[SurfaceStatus], warnings: &[String], renderer: &mut Renderer) -> Result<(), Failure> {
-    renderer.listing(&surfaces(list)?)?;
+    renderer.listing(&surfaces(list, renderer)?)?;
     for surface in list {
         if let Some(remedy) = &surface.remedy {
             renderer.toned_line(&[(&surface.name, Tone::Strong), (&format!(" → {remedy}"), Tone::Plain)])?;
@@ -107,7 +107,7 @@ fn show_surfaces(list: &[SurfaceStatus], warnings: &[String], renderer: &mut Ren
 pub(super) fn show(report: &StatusReport, place: &Place, renderer: &mut Renderer) -> Result<(), Failure> {
     match renderer.format() {
         Format::Json | Format::Jsonl => return renderer.value(report),
-        Format::Tsv => return renderer.listing(&surfaces(&report.surfaces)?),
+        Format::Tsv => return renderer.listing(&surfaces(&report.surfaces, renderer)?),
         Format::Table => {}
     }
     renderer.toned_line(&[
@@ -127,17 +127,21 @@ pub(super) fn show(report: &StatusReport, place: &Place, renderer: &mut Renderer
     renderer.line(&counts(report))
 }
 
-fn surfaces(list: &[SurfaceStatus]) -> Result<Listing, Failure> {
+fn surfaces(list: &[SurfaceStatus], renderer: &Renderer) -> Result<Listing, Failure> {
     let mut listing = Listing::new(COLUMNS, "no surfaces");
     for surface in list {
-        listing.push(row(surface), surface)?;
+        listing.push(row(surface, renderer), surface)?;
     }
     Ok(listing)
 }
 
-fn row(surface: &SurfaceStatus) -> Vec<Cell> {
+fn row(surface: &SurfaceStatus, renderer: &Renderer) -> Vec<Cell> {
     let ran = surface.generation > 0;
-    let serves = matches!(surface.state, SurfaceState::Up | SurfaceState::Starting);
+    let serves = matches!(surface.state, SurfaceState::Up | SurfaceState::Degraded | SurfaceState::Starting);
+    let note = surface.reason.as_ref().map(|reason| match surface.since_ms {
+        Some(since_ms) => format!("since {}: {reason}", renderer.near(since_ms)),
+        None => reason.clone(),
+    });
     let when = |shown: bool, cell: Cell| if shown { cell } else { Cell::Missing };
     vec![
         Cell::Text(surface.name.clone()),
@@ -147,7 +151,7 @@ fn row(surface: &SurfaceStatus) -> Vec<Cell> {
         when(serves, Cell::Count(surface.queue_depth)),
         surface.commit_p50_us.map_or(Cell::Missing, Cell::DurationMicros),
         when(surface.size_bytes > 0, Cell::SizeBytes(surface.size_bytes)),
-        surface.reason.clone().map_or(Cell::Missing, Cell::Text),
+        note.map_or(Cell::Missing, Cell::Text),
     ]
 }
 
@@ -155,6 +159,7 @@ fn state(state: SurfaceState) -> Cell {
     let (word, tone) = match state {
         SurfaceState::Starting => ("starting", Tone::Warning),
         SurfaceState::Up => ("up", Tone::Good),
+        SurfaceState::Degraded => ("degraded", Tone::Bad),
         SurfaceState::Down => ("down", Tone::Bad),
         SurfaceState::Stopped => ("stopped", Tone::Dim),
     };

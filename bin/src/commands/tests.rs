@@ -99,6 +99,10 @@ fn status_report() -> Value {
         "surfaces": [
             surface("config", "up", json!({ "commit_p50_us": 1100 })),
             surface("sessions", "up", json!({ "queue_depth": 3, "size_bytes": 82_000_000 })),
+            surface("cost", "degraded", json!({
+                "reason": "the storage is full", "remedy": "free some space", "since": "2026-11-30T19:58:00.000Z",
+                "since_ms": 1_796_068_680_000_i64,
+            })),
             surface("leases", "down", json!({
                 "reason": "leases.db was written by a newer version", "remedy": "upgrade holdfast", "size_bytes": 0,
             })),
@@ -130,10 +134,12 @@ fn status_shows_each_surface_and_what_to_do_about_one_that_is_down() {
         text,
         "\
 holdfast 0.1.0 · pid 4711 · up 3 d 4 h · generation 7 · ROOT
-surface   state  gen  restarts  queue  commit p50    size  note
-config    up       7         0      0      1.1 ms  4.1 KB
-sessions  up       7         0      3           –   82 MB
-leases    down     7         0      –           –       –  leases.db was written by a newer version
+surface   state     gen  restarts  queue  commit p50    size  note
+config    up          7         0      0      1.1 ms  4.1 KB
+sessions  up          7         0      3           –   82 MB
+cost      degraded    7         0      0           –  4.1 KB  since 2 min ago: the storage is full
+leases    down        7         0      –           –       –  leases.db was written by a newer version
+cost → free some space
 leases → upgrade holdfast
 warning: config.toml line 3: unknown key `gatway`, did you mean `gateway`?
 3 agents · 2 running turns · 5 adapters (1 idle) · 1 client · http://127.0.0.1:7420
@@ -143,7 +149,7 @@ warning: config.toml line 3: unknown key `gatway`, did you mean `gateway`?
     );
     let (text, _) = Daemon::play(|_, _| Ok(status_report())).typed(&["status", "--format", "jsonl"]);
     let report: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    assert_eq!(report["surfaces"][2]["state"], "down");
+    assert_eq!(report["surfaces"][3]["state"], "down");
     assert_eq!(report["pid"], 4711);
 }
 
@@ -396,7 +402,7 @@ fn the_python_example_of_the_book_talks_to_the_socket() {
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "config           up         generation 7\nsessions         up         generation 7\n\
-         leases           down       generation 7\n",
+         cost             degraded   generation 7\nleases           down       generation 7\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

@@ -256,6 +256,21 @@ impl StoreError {
         }
     }
 
+    /// Says whether the storage itself refused, whatever the request was: the next one will be refused as well.
+    pub fn is_storage_fault(&self) -> bool {
+        match self {
+            Self::Full { .. } | Self::ReadOnly { .. } | Self::OutcomeUnknown { .. } | Self::NoAccess { .. } => true,
+            Self::Locked { .. }
+            | Self::Damaged { .. }
+            | Self::Constraint { .. }
+            | Self::TooLarge { .. }
+            | Self::ReadersBusy { .. }
+            | Self::Closed { .. }
+            | Self::Row { .. }
+            | Self::Query { .. } => false,
+        }
+    }
+
     /// Says whether the request failed because a UNIQUE value is taken.
     pub fn is_unique_violation(&self) -> bool {
         matches!(self, Self::Constraint { kind: ConstraintKind::Unique, .. })
