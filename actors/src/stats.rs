@@ -1,14 +1,16 @@
 //! What is observed of a surface. Atomic counters, so that reading them asks nobody and disturbs nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use holdfast_protocol::health::HealthWarning;
 use tokio::sync::watch;
 
 const BUCKETS: usize = 32;
 
 /// Counters of one surface over all its incarnations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SurfaceStats {
     generation: AtomicU64,
     restarts: AtomicU64,
@@ -17,6 +19,7 @@ pub struct SurfaceStats {
     commits: AtomicU64,
     // Commits by the binary logarithm of their time in microseconds.
     commit_us_log2: [AtomicU64; BUCKETS],
+    warnings: watch::Sender<Arc<[HealthWarning]>>,
     storage: watch::Sender<Option<StorageTrouble>>,
 }
 
@@ -29,6 +32,21 @@ pub struct StorageTrouble {
     pub reason: String,
     /// What a person can do about it.
     pub remedy: String,
+}
+
+impl Default for SurfaceStats {
+    fn default() -> Self {
+        Self {
+            generation: AtomicU64::default(),
+            restarts: AtomicU64::default(),
+            handled: AtomicU64::default(),
+            size_bytes: AtomicU64::default(),
+            commits: AtomicU64::default(),
+            commit_us_log2: Default::default(),
+            warnings: watch::Sender::new(Arc::new([])),
+            storage: watch::Sender::new(None),
+        }
+    }
 }
 
 impl SurfaceStats {
@@ -55,6 +73,16 @@ impl SurfaceStats {
     /// Records the size of the store.
     pub fn set_size_bytes(&self, bytes: u64) {
         self.size_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns what works but should be put right, as the surface last said.
+    pub fn warnings(&self) -> Arc<[HealthWarning]> {
+        Arc::clone(&self.warnings.borrow())
+    }
+
+    /// Says what works but should be put right, in place of what was said before.
+    pub fn set_warnings(&self, warnings: Vec<HealthWarning>) {
+        self.warnings.send_replace(warnings.into());
     }
 
     /// Returns how many commits were made.

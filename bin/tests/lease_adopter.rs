@@ -52,6 +52,7 @@ impl Tree {
             directory: Some(directory.path().to_owned()),
             environment: Vec::new(),
             kill_grace: Duration::from_millis(200),
+            cgroup_path: None,
         };
         let process = spawner.spawn(request).await.unwrap();
         Self { directory, lease_id, instance_id, process }
@@ -171,6 +172,7 @@ async fn orphans_of_a_killed_wrapper_are_ended_and_other_children_keep_their_exi
         root_pidfd_inode: kept.process.identity.pidfd_inode,
         process_group_id: kept.process.identity.process_group_id,
         wrapper_path: spawner.wrapper_path().to_owned(),
+        cgroup: None,
     };
     let holdfast_actors::process::Verification::Owned(tree) =
         holdfast_actors::process::verify_owned_tree(&evidence, &ProcTable)

@@ -63,6 +63,7 @@ impl Scene {
             directory: Some(self.directory.path().to_owned()),
             environment: vec![("COLOUR".into(), "green".into())],
             kill_grace: Duration::from_millis(200),
+            cgroup_path: None,
         }
     }
 
@@ -80,6 +81,7 @@ impl Scene {
             root_pidfd_inode: process.identity.pidfd_inode,
             process_group_id: process.identity.process_group_id,
             wrapper_path: self.spawner.wrapper_path().to_owned(),
+            cgroup: None,
         }
     }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_actors::leases::{
-    InstanceSource, LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter, LeasesConfig, LeasesHandle, LeasesPlace,
-    LeasesSurface, Spawner,
+    CommandEnd, CommandPlan, InstanceSource, LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter, LeasesConfig,
+    LeasesHandle, LeasesPlace, LeasesSurface, ProcessExit, Spawner, StoredEnd, Verdict,
 };
 use holdfast_actors::ports::Ports;
-use holdfast_actors::process::{ProcTable, ProcessTable};
+use holdfast_actors::process::{Cgroups, Check, Outcome, ProcTable, ProcessTable, StoredCommand, StoredProcess};
+use holdfast_actors::shown::Shown;
 use holdfast_actors::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 use holdfast_protocol::ids::InstanceId;
 use holdfast_stores::config::{ConfigSource, Overrides, SectionDescriptor, SectionRegistry};
@@ -87,6 +88,10 @@ struct Run {
 
 impl Run {
     async fn start(home: &Home) -> Self {
+        Self::start_with(home, None).await
+    }
+
+    async fn start_with(home: &Home, cgroups: Option<Cgroups>) -> Self {
         let root = home.root();
         root.prepare().unwrap();
         std::fs::write(root.config_file(), "[leases]\nkill_grace_ms = 300\n").unwrap();
@@ -100,17 +105,19 @@ impl Run {
             wrapper_path: spawner.wrapper_path().to_owned(),
             run_started_at_ms: ports.clock.now_ms(),
             spawner: Some(spawner.clone()),
+            cgroups,
         };
         let instance_id = home.instance_id;
         let instance: InstanceSource = Arc::new(move || Box::pin(async move { Ok(instance_id) }));
-        let table = Arc::new(ProcTable);
-        let surface = LeasesSurface::new(root.data_dir(), place, instance, table, None, config.subscribe(), "1.0.0");
+        let (table, shown) = (Arc::new(ProcTable), Shown::default());
+        let surface =
+            LeasesSurface::new(root.data_dir(), place, instance, table, None, config.subscribe(), "1", shown.clone());
         let (one, address) = child("leases", Limits::default(), &ports, surface);
         let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
             SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
-        let leases = LeasesHandle::new(address);
+        let leases = LeasesHandle::new(address, shown);
         let launcher = LeaseLauncher::new(leases.clone(), spawner);
         Self { supervisor, leases, launcher, directory: home.directory.path().to_owned() }
     }
@@ -328,8 +335,9 @@ async fn a_stored_pid_that_belongs_to_a_stranger_is_never_signalled() {
             wrapper_path: env!("CARGO_BIN_EXE_holdfast").into(),
             command_hash: [0; 32],
             boot_id: ProcTable.boot_id().unwrap(),
+            cgroup_path: None,
         };
-        let changes = [LeaseChange::Insert(new), LeaseChange::Open { lease_id, root }];
+        let changes = [LeaseChange::Insert(new), LeaseChange::Open { lease_id, root, in_cgroup: false }];
         for answer in store.lease_change(&changes, 1_000).await.answers {
             answer.unwrap().unwrap();
         }
@@ -349,4 +357,185 @@ async fn a_stored_pid_that_belongs_to_a_stranger_is_never_signalled() {
     let handle = ProcTable.open(i32::try_from(pid).unwrap()).unwrap().unwrap();
     handle.signal(Signal::KILL).unwrap();
     stranger.wait().unwrap();
+}
+
+/// Returns where trees get cgroups of their own, or says why this machine has no such place.
+fn cgroups() -> Option<Cgroups> {
+    Cgroups::find().inspect_err(|error| println!("skipped, as trees get no cgroup of their own here: {error}")).ok()
+}
+
+#[tokio::test]
+async fn a_cgroup_holds_the_whole_tree_and_goes_with_it() {
+    let Some(cgroups) = cgroups() else { return };
+    let home = Home::new();
+    let run = Run::start_with(&home, Some(cgroups.clone())).await;
+    let adapter = run.launch(STUBBORN).await;
+    let pids = stubborn_pids(&home).await;
+    let record = run.shown(&adapter).await;
+    let leaf = cgroups.leaf(adapter.lease_id);
+    assert_eq!(record.cgroup_path.as_ref(), Some(&leaf));
+    let members = ProcTable.cgroup_members(&leaf).unwrap().unwrap();
+    assert!(pids.iter().all(|pid| members.contains(pid)), "{members:?} lacks one of {pids:?}");
+    let (_, inspection) = run.leases.verify(adapter.lease_id).await.unwrap();
+    assert_eq!(inspection.verdict, Verdict::Owned);
+    let cgroup = inspection.findings.iter().find(|finding| finding.check == Check::Cgroup).unwrap();
+    assert_eq!(cgroup.outcome, Outcome::Passed { found: leaf.display().to_string() });
+    assert_eq!(run.leases.close(adapter.lease_id, None).await.unwrap().state, LeaseState::Closed);
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    eventually("the cgroup was removed", || !leaf.exists()).await;
+    run.supervisor.stop().await;
+    cgroups.tidy();
+}
+
+#[tokio::test]
+async fn what_a_killed_wrapper_left_in_its_cgroup_is_ended_without_any_adopter() {
+    let Some(cgroups) = cgroups() else { return };
+    let home = Home::new();
+    let run = Run::start_with(&home, Some(cgroups.clone())).await;
+    let adapter = run.launch(STUBBORN).await;
+    let pids = stubborn_pids(&home).await;
+    ProcTable.open(adapter.process.identity.pid).unwrap().unwrap().signal(Signal::KILL).unwrap();
+    let record = run.eventually_over(&adapter).await;
+    assert_eq!(record.state, LeaseState::Closed, "{record:?}");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    eventually("the cgroup was removed", || !cgroups.leaf(adapter.lease_id).exists()).await;
+    run.supervisor.stop().await;
+    cgroups.tidy();
+}
+
+#[tokio::test]
+async fn a_start_ends_what_daemon_and_wrapper_left_in_a_cgroup_and_removes_dead_ones() {
+    let Some(cgroups) = cgroups() else { return };
+    let home = Home::new();
+    let earlier = Run::start_with(&home, Some(cgroups.clone())).await;
+    let adapter = earlier.launch(STUBBORN).await;
+    let over = earlier.launch("exit 0").await;
+    earlier.eventually_over(&over).await;
+    let pids = stubborn_pids(&home).await;
+    // The actor is gone, so nobody sees the wrapper die.
+    earlier.supervisor.stop().await;
+    ProcTable.open(adapter.process.identity.pid).unwrap().unwrap().signal(Signal::KILL).unwrap();
+    eventually("the wrapper is gone", || !is_alive(adapter.process.identity.pid)).await;
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    // An empty one that was left, one of a lease we do not know, and one that is no lease's.
+    let dead = cgroups.leaf(over.lease_id);
+    eventually("the first was removed", || !dead.exists()).await;
+    std::fs::create_dir(&dead).unwrap();
+    let strange = dead.with_file_name(Ports::system().ids.uuid_v7().to_string());
+    std::fs::create_dir(&strange).unwrap();
+    let run = Run::start_with(&home, Some(cgroups.clone())).await;
+    run.leases.reap_startup_orphans().await.unwrap();
+    let record = run.eventually_over(&adapter).await;
+    assert_eq!(record.state, LeaseState::Closed, "{record:?}");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    eventually("dead cgroups are removed", || !dead.exists() && !cgroups.leaf(adapter.lease_id).exists()).await;
+    assert!(strange.exists(), "another install's was touched");
+    std::fs::remove_dir(&strange).unwrap();
+    run.supervisor.stop().await;
+    cgroups.tidy();
+}
+
+impl Run {
+    fn command(&self, script: &str) -> CommandPlan {
+        CommandPlan { launch: self.plan(script), input: Vec::new(), output_max_bytes: 1_000, time_limit: LIMIT }
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_run_to_its_end_and_tells_what_it_said() {
+    let home = Home::new();
+    let run = Run::start(&home).await;
+    let plan = CommandPlan { input: b"hello".to_vec(), ..run.command("cat; echo oh >&2; exit 3") };
+    let outcome = run.launcher.run(plan, std::future::pending()).await.unwrap();
+    assert_eq!(outcome.end, CommandEnd::Exited(ProcessExit { exit_code: Some(3), exit_signal: None }));
+    assert_eq!((outcome.stdout.to_text().as_str(), outcome.stderr.to_text().as_str()), ("hello", "oh\n"));
+    // More output than is kept, input that nobody reads, and a grandchild that holds the pipe.
+    let script = "head -c 300000 /dev/zero | tr '\\0' x; echo END; sleep 1000 & exit 0";
+    let plan = CommandPlan { input: vec![b'i'; 300_000], ..run.command(script) };
+    let outcome = run.launcher.run(plan, std::future::pending()).await.unwrap();
+    assert_eq!(outcome.stdout.total_bytes, 300_004);
+    assert_eq!((outcome.stdout.head.len(), outcome.stdout.tail.len()), (500, 500));
+    assert!(outcome.stdout.to_text().ends_with("xEND\n"));
+    let refused = run
+        .launcher
+        .run(
+            CommandPlan { launch: LaunchPlan { argv: vec!["/no/such".into()], ..run.plan("") }, ..run.command("") },
+            std::future::pending(),
+        )
+        .await;
+    assert!(matches!(refused, Err(LaunchError::Spawn(_))));
+    let deadline = Instant::now() + LIMIT;
+    while run.leases.status().await.unwrap().unfinished > 0 {
+        assert!(Instant::now() < deadline, "a lease stays open");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    run.supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_or_is_cancelled_or_forgotten_is_ended_whole() {
+    let home = Home::new();
+    let run = Run::start(&home).await;
+    let plan =
+        CommandPlan { time_limit: Duration::from_millis(300), ..run.command(&format!("echo begun; {STUBBORN}")) };
+    let outcome = run.launcher.run(plan, std::future::pending()).await.unwrap();
+    assert_eq!(outcome.end, CommandEnd::TimedOut);
+    assert_eq!(outcome.stdout.to_text(), "begun\n");
+    let ended = run.leases.show(outcome.lease_id).await.unwrap().unwrap();
+    assert_eq!(ended.state, LeaseState::Closed);
+
+    let (cancel, cancelled) = tokio::sync::oneshot::channel::<()>();
+    let running = home.directory.path().join("running");
+    let script = "echo $$ > running; while :; do sleep 1000; done";
+    let launcher = run.launcher.clone();
+    let plan = run.command(script);
+    let task = tokio::spawn(async move { launcher.run(plan, async { drop(cancelled.await) }).await });
+    let pid = home.pid("running").await;
+    cancel.send(()).unwrap();
+    assert_eq!(task.await.unwrap().unwrap().end, CommandEnd::Cancelled);
+    assert!(!is_alive(pid));
+
+    std::fs::remove_file(&running).unwrap();
+    let (launcher, plan) = (run.launcher.clone(), run.command(script));
+    let task = tokio::spawn(async move { launcher.run(plan, std::future::pending()).await });
+    let pid = home.pid("running").await;
+    task.abort();
+    eventually("the forgotten command was ended", || !is_alive(pid)).await;
+    run.leases.close_all().await.unwrap();
+    run.supervisor.stop().await;
+}
+
+#[tokio::test]
+async fn a_row_without_a_lease_earns_a_signal_only_by_its_exact_command() {
+    let home = Home::new();
+    let run = Run::start(&home).await;
+    let script = home.directory.path().join("an agent.sh");
+    std::fs::write(&script, "echo $$ > agent; sh -c 'echo $$ > child; exec sleep 1000' & while :; do sleep 1000; done")
+        .unwrap();
+    // It belongs to nobody's lease: an earlier program started it and is gone.
+    let mut agent =
+        std::process::Command::new("sh").arg(&script).arg("--acp").current_dir(home.directory.path()).spawn().unwrap();
+    let (pid, child) = (home.pid("agent").await, home.pid("child").await);
+    let line = |argument: &str| Some(StoredCommand::Line(format!("sh '{}' {argument}", script.display())));
+    let row = StoredProcess { pid: i64::from(pid), process_group_id: None, command: line("--acp"), wrapper_root: None };
+    let elsewhere = Some(std::path::PathBuf::from("/opt/elsewhere"));
+    let unproven = [
+        StoredProcess { command: None, ..row.clone() },
+        StoredProcess { command: line("--other"), ..row.clone() },
+        StoredProcess { wrapper_root: elsewhere, ..row.clone() },
+        StoredProcess { pid: i64::from(child), ..row.clone() },
+    ];
+    for row in unproven {
+        let end = run.leases.end_stored(row.clone()).await.unwrap();
+        assert!(matches!(end, StoredEnd::LeftAlone { .. }), "{row:?}: {end:?}");
+        assert!(is_alive(pid) && is_alive(child), "{row:?}");
+    }
+    let row = StoredProcess { wrapper_root: Some(home.directory.path().to_owned()), ..row };
+    let reaper = std::thread::spawn(move || agent.wait());
+    let end = run.leases.end_stored(row.clone()).await.unwrap();
+    assert!(matches!(end, StoredEnd::Ended { .. }), "{end:?}");
+    reaper.join().unwrap().unwrap();
+    assert!(!is_alive(pid) && !is_alive(child));
+    assert_eq!(run.leases.end_stored(row).await.unwrap(), StoredEnd::Gone);
+    run.supervisor.stop().await;
 }

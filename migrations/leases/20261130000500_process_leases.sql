@@ -17,6 +17,9 @@ CREATE TABLE process_leases (
     root_start_ticks INTEGER,
     root_pidfd_ino INTEGER,
     process_group_id INTEGER,
+    -- The cgroup made for the tree and nothing else, where there can be one. Set before the spawn, so that a tree whose
+    -- start was never recorded is found there.
+    cgroup_path BLOB,
     -- BLAKE3 of the command as configured.
     command_hash BLOB NOT NULL CHECK (length(command_hash) = 32),
     boot_id TEXT NOT NULL,

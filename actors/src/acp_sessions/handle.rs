@@ -7,11 +7,13 @@ use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_stores::acp_sessions::{
     self, AcpSessionRow, AcpSessionRowId, AcpUpdate, NewAcpSession, SessionChange, SessionFilter, TurnRow,
 };
-use holdfast_stores::kit::{Readers, StoreError};
+use holdfast_stores::kit::{Reader, Readers, StoreError};
 
 use crate::acp_sessions::{AcpReads, AcpSessionsError, AcpSessionsMessage};
 use crate::address::{Address, CallError, Down};
 use crate::reply::Reply;
+use crate::shown::Shown;
+use crate::store;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -20,12 +22,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct AcpSessionsHandle {
     address: Address<AcpSessionsMessage>,
+    readers: Shown<Readers>,
 }
 
 impl AcpSessionsHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<AcpSessionsMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `readers` is where the surface shows what reads its store.
+    pub fn new(address: Address<AcpSessionsMessage>, readers: Shown<Readers>) -> Self {
+        Self { address, readers }
     }
 
     /// Makes a session; on disk when this returns.
@@ -67,7 +70,7 @@ impl AcpSessionsHandle {
         agent: &AgentAlias,
         session_key: &str,
     ) -> Result<Option<AcpSessionRow>, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(acp_sessions::session_find_by_key(&mut reader, agent, session_key).await?)
     }
 
@@ -105,7 +108,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// When the store can't be read.
     pub async fn count_running(&self) -> Result<u64, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         let running = acp_sessions::count_running(&mut reader).await?;
         Ok(u64::try_from(running).unwrap_or(0))
     }
@@ -120,7 +123,7 @@ impl AcpSessionsHandle {
         self.address.down()
     }
 
-    pub(super) async fn readers(&self) -> Result<Readers, CallError> {
-        self.address.call(LIMIT, |reply| AcpSessionsMessage::Readers { reply }).await
+    pub(super) async fn reader(&self) -> Result<Reader, AcpSessionsError> {
+        store::reader(&self.readers, |readers| readers, &self.address, LIMIT).await
     }
 }

@@ -4,7 +4,7 @@ use holdfast_protocol::ids::SessionId;
 use holdfast_stores::acp_sessions::{
     self, AcpSessionRow, AcpSessionRowId, AcpSessionStatus, AcpUpdate, CUT_REASON, SessionFilter, TurnRow, TurnState,
 };
-use holdfast_stores::kit::Readers;
+use holdfast_stores::kit::{Reader, Readers};
 
 use super::{AcpSessionsError, AcpSessionsHandle};
 use crate::address::{CallError, Down};
@@ -25,15 +25,13 @@ pub(crate) enum AcpReads {
 
 impl AcpReads {
     pub(crate) async fn get(&self, session_id: SessionId) -> Result<AcpSessionRow, AcpSessionsError> {
-        let Some(readers) = self.readers().await? else { return Err(AcpSessionsError::NotFound(session_id)) };
-        let mut reader = readers.reader().await?;
+        let Some(mut reader) = self.reader().await? else { return Err(AcpSessionsError::NotFound(session_id)) };
         let row = acp_sessions::session_get(&mut reader, session_id).await?;
         row.map(|row| self.as_it_stands(row)).ok_or(AcpSessionsError::NotFound(session_id))
     }
 
     pub(crate) async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
-        let Some(readers) = self.readers().await? else { return Ok(Vec::new()) };
-        let mut reader = readers.reader().await?;
+        let Some(mut reader) = self.reader().await? else { return Ok(Vec::new()) };
         let rows = acp_sessions::session_list(&mut reader, filter).await?;
         let rows = rows.into_iter().map(|row| self.as_it_stands(row));
         // Those that never came to be are listed when asked for.
@@ -49,14 +47,12 @@ impl AcpReads {
         after_seq: i64,
         limit: i64,
     ) -> Result<Vec<AcpUpdate>, AcpSessionsError> {
-        let Some(readers) = self.readers().await? else { return Ok(Vec::new()) };
-        let mut reader = readers.reader().await?;
+        let Some(mut reader) = self.reader().await? else { return Ok(Vec::new()) };
         Ok(acp_sessions::update_page(&mut reader, row_id, after_seq, limit).await?)
     }
 
     pub(crate) async fn turns(&self, row_id: AcpSessionRowId) -> Result<Vec<TurnRow>, AcpSessionsError> {
-        let Some(readers) = self.readers().await? else { return Ok(Vec::new()) };
-        let mut reader = readers.reader().await?;
+        let Some(mut reader) = self.reader().await? else { return Ok(Vec::new()) };
         let mut turns = acp_sessions::turn_list(&mut reader, row_id).await?;
         for turn in turns.iter_mut().filter(|turn| self.is_settled() && turn.state == TurnState::Running.name()) {
             turn.state = TurnState::Interrupted.name().to_owned();
@@ -82,10 +78,12 @@ impl AcpReads {
         row
     }
 
-    async fn readers(&self) -> Result<Option<Readers>, CallError> {
+    async fn reader(&self) -> Result<Option<Reader>, AcpSessionsError> {
         match self {
-            Self::Owner(handle) => handle.readers().await.map(Some),
-            Self::AtRest { readers, .. } => readers.clone().map_err(CallError::Down),
+            Self::Owner(handle) => handle.reader().await.map(Some),
+            Self::AtRest { readers: Ok(Some(readers)), .. } => Ok(Some(readers.reader().await?)),
+            Self::AtRest { readers: Ok(None), .. } => Ok(None),
+            Self::AtRest { readers: Err(down), .. } => Err(CallError::Down(down.clone()).into()),
         }
     }
 }

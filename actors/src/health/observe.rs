@@ -91,6 +91,7 @@ impl HealthProbe {
         let process = process_facts();
         let mut warnings = self.warnings.to_vec();
         warnings.extend(files_warning(process.open_files, process.open_files_limit));
+        warnings.extend(seen.surfaces.iter().flat_map(|surface| surface.stats.warnings().to_vec()));
         let space = self.space_warning();
         let status = status(seen.phase, &surfaces, &seen.listeners, space.as_ref());
         warnings.extend(space);

@@ -67,6 +67,11 @@ impl Adopter {
         Ok(Self { spawner, ownership, own_pid, own_session, table: Arc::new(ProcTable) })
     }
 
+    /// Returns what an unknown child of this process is.
+    pub fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
     /// Reaps dead orphans whenever a child of this process ends. Runs until the task is aborted.
     ///
     /// # Errors

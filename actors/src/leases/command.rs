@@ -60,9 +60,13 @@ pub fn split_words(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Says whether a stored line of shell words is exactly this live command.
+/// Says whether a stored line is exactly this live command: as shell words, or as words that were joined by single blanks
+/// without any quotes.
 pub fn is_same_command(stored: &str, live: &[OsString]) -> bool {
-    split_words(stored).is_some_and(|words| words.iter().map(OsStr::new).eq(live.iter().map(OsString::as_os_str)))
+    let quoted = || {
+        split_words(stored).is_some_and(|words| words.iter().map(OsStr::new).eq(live.iter().map(OsString::as_os_str)))
+    };
+    !live.is_empty() && (stored.as_bytes() == live.join(OsStr::new(" ")).as_bytes() || quoted())
 }
 
 #[cfg(test)]
@@ -76,6 +80,7 @@ mod tests {
             r#"npx 'a b' "it's" '--x="1"' ''"#,
             r#"npx a\ b it\'s --x=\"1\" """#,
             "npx  \"a b\"\t'it'\\''s' --x='\"1\"' ''\n",
+            "npx a b it's --x=\"1\" ",
         ] {
             assert!(is_same_command(stored, &live), "{stored}");
         }
@@ -84,6 +89,12 @@ mod tests {
         {
             assert!(!is_same_command(other, &live), "{other}");
         }
+    }
+
+    #[test]
+    fn nothing_is_the_same_as_no_command() {
+        assert!(!is_same_command("", &[]));
+        assert!(!is_same_command(" ", &[]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(super) const KILL_GRACE_MAX: Duration = Duration::from_secs(3_600);
 
 /// How long adapters may take to end, and how many may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct LeasesConfig {
     /// Time between SIGTERM and SIGKILL when an adapter tree is ended, in milliseconds; at most 3600000.
     pub kill_grace_ms: u32,

@@ -17,13 +17,15 @@ pub enum LeasesError {
     /// The change makes no sense for the lease as it is.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The bound on adapter processes is reached.
-    #[error("{running} adapter processes run already, the bound is {limit}")]
+    /// A bound on adapter processes is reached.
+    #[error("{running} adapter processes{bound} run already, the bound is {limit}")]
     TooMany {
         /// How many leases are not over.
         running: usize,
-        /// `leases.max_processes`.
+        /// The bound.
         limit: u32,
+        /// Which one it is.
+        bound: Bound,
     },
     /// The kernel does not say what has to be recorded.
     #[error("failed to read the running boot's id: {0}")]
@@ -49,6 +51,24 @@ pub enum LeasesError {
     Call(#[from] CallError),
 }
 
+/// What a bound on processes counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// Processes of all agents: `leases.max_processes`.
+    All,
+    /// Processes of this agent: `agents.<alias>.max_processes`.
+    Agent(String),
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => Ok(()),
+            Self::Agent(agent) => write!(formatter, " of agent `{agent}`"),
+        }
+    }
+}
+
 impl LeasesError {
     /// Returns the stable kind.
     pub fn kind(&self) -> ErrorKind {
@@ -70,9 +90,11 @@ impl From<LeasesError> for WireError {
         match error {
             LeasesError::Store(store) => store.to_wire(),
             LeasesError::Call(call) => call.into(),
-            LeasesError::TooMany { .. } => {
+            LeasesError::TooMany { bound: Bound::All, .. } => {
                 wire.with_remedy("close a session, or raise `leases.max_processes` in config.toml")
             }
+            LeasesError::TooMany { bound: Bound::Agent(agent), .. } => wire
+                .with_remedy(format!("close a session of it, or raise `agents.{agent}.max_processes` in config.toml")),
             LeasesError::Unverifiable { .. } => {
                 wire.with_remedy("see that the daemon may read /proc of its own user's processes, then close it again")
             }

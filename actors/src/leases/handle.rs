@@ -1,15 +1,21 @@
 //! Typed calls to the Leases actor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_protocol::ids::LeaseId;
-use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseRecord};
+use holdfast_protocol::ids::{InstanceId, LeaseId};
+use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseReads, LeaseRecord};
 
 use super::config::KILL_GRACE_MAX;
+use super::ending::StoredEnd;
 use super::error::LeasesError;
+use super::inspection::{Inspection, ReapReport};
 use super::leased::{ExitWatch, RootIdentity};
-use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
+use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+use super::requester::Requester;
 use crate::address::Address;
+use crate::process::{Lineage, StoredProcess};
+use crate::shown::Shown;
 
 /// Requests that touch the store only.
 const STORE_LIMIT: Duration = Duration::from_secs(15);
@@ -17,16 +23,26 @@ const STORE_LIMIT: Duration = Duration::from_secs(15);
 /// itself, so this only covers a fault of ours.
 const END_LIMIT: Duration = KILL_GRACE_MAX.saturating_add(Duration::from_secs(60));
 
+/// What Leases shows without being asked.
+#[derive(Debug, Clone)]
+pub struct LeasesShown {
+    /// What reads its store.
+    pub(super) reads: LeaseReads,
+    /// Whose leases they are.
+    pub(super) instance_id: InstanceId,
+}
+
 /// Asks the Leases actor. Cheap to clone; outlives restarts.
 #[derive(Debug, Clone)]
 pub struct LeasesHandle {
     address: Address<LeasesMessage>,
+    shown: Shown<LeasesShown>,
 }
 
 impl LeasesHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<LeasesMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `shown` is where the surface shows what it knows.
+    pub fn new(address: Address<LeasesMessage>, shown: Shown<LeasesShown>) -> Self {
+        Self { address, shown }
     }
 
     /// Returns the actor's address.
@@ -97,7 +113,7 @@ impl LeasesHandle {
         before: Option<LeaseId>,
         limit: u32,
     ) -> Result<LeasePage, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::List { filter, before, limit, reply }).await
+        Ok(self.shown().await?.reads.lease_list(&filter, before, limit).await?)
     }
 
     /// Shows a lease.
@@ -105,7 +121,16 @@ impl LeasesHandle {
     /// # Errors
     /// [`LeasesError`].
     pub async fn show(&self, lease_id: LeaseId) -> Result<Option<LeaseRecord>, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::Show { lease_id, reply }).await
+        Ok(self.shown().await?.reads.lease_show(lease_id).await?)
+    }
+
+    /// Returns how many leases are not over.
+    ///
+    /// # Errors
+    /// [`LeasesError`].
+    pub async fn unfinished(&self) -> Result<usize, LeasesError> {
+        let LeasesShown { reads, instance_id } = self.shown().await?;
+        Ok(reads.lease_unfinished(instance_id).await?.len())
     }
 
     /// Waits for the reaping that runs at start, or runs another.
@@ -116,12 +141,48 @@ impl LeasesHandle {
         self.call(END_LIMIT, |reply| LeasesMessage::ReapStartupOrphans { reply }).await
     }
 
+    /// Says what a reaping would do now, and does nothing.
+    ///
+    /// # Errors
+    /// [`LeasesError`].
+    pub async fn foresee(&self) -> Result<ReapReport, LeasesError> {
+        self.call(END_LIMIT, |reply| LeasesMessage::Foresee { reply }).await
+    }
+
+    /// Looks at a lease's tree, check by check, and signals nothing.
+    ///
+    /// # Errors
+    /// [`LeasesError::Refused`] when there is no such lease.
+    pub async fn verify(&self, lease_id: LeaseId) -> Result<(LeaseRecord, Inspection), LeasesError> {
+        self.call(STORE_LIMIT, |reply| LeasesMessage::Verify { lease_id, reply }).await
+    }
+
+    /// Ends the process of a row without a lease, such as an imported one, if it lives and shows exactly what the row says.
+    ///
+    /// # Errors
+    /// [`LeasesError::Call`].
+    pub async fn end_stored(&self, stored: StoredProcess) -> Result<StoredEnd, LeasesError> {
+        self.call(END_LIMIT, |reply| LeasesMessage::EndStored { stored, reply }).await
+    }
+
+    /// Says who a process is that asks for something.
+    ///
+    /// # Errors
+    /// [`LeasesError`]: then nobody can say.
+    pub async fn requester(&self, lineage: Arc<Lineage>) -> Result<Requester, LeasesError> {
+        self.call(STORE_LIMIT, |reply| LeasesMessage::Requester { lineage, reply }).await
+    }
+
     /// Says how the leases stand.
     ///
     /// # Errors
     /// [`LeasesError::Call`].
     pub async fn status(&self) -> Result<LeasesStatus, LeasesError> {
         Ok(self.address.call(STORE_LIMIT, |reply| LeasesMessage::Status { reply }).await?)
+    }
+
+    async fn shown(&self) -> Result<LeasesShown, LeasesError> {
+        Ok(self.shown.get(&self.address, STORE_LIMIT).await?)
     }
 
     async fn call<T>(

@@ -93,7 +93,7 @@ impl LeaseLauncher {
         let launcher = self.clone();
         // A task of its own, so that a caller who gives up does not leave a process behind that no lease knows of.
         tokio::spawn(async move {
-            let launched = launcher.run(plan).await;
+            let launched = launcher.start(plan).await;
             if let Err(Ok(unwanted)) = sender.send(launched) {
                 launcher.close(unwanted.lease_id, "nobody waits for it any more").await;
             }
@@ -101,7 +101,7 @@ impl LeaseLauncher {
         receiver.await.unwrap_or(Err(LaunchError::Interrupted { agent }))
     }
 
-    async fn run(&self, plan: LaunchPlan) -> Result<LeasedAdapter, LaunchError> {
+    async fn start(&self, plan: LaunchPlan) -> Result<LeasedAdapter, LaunchError> {
         let command_hash = command_hash(&plan.argv);
         let mut argv = plan.argv.into_iter();
         let Some(program) = argv.next() else {
@@ -119,6 +119,7 @@ impl LeaseLauncher {
             directory: plan.directory,
             environment: plan.environment.into_iter().collect(),
             kill_grace: plan.kill_grace,
+            cgroup_path: record.cgroup_path,
         };
         let process = match self.spawner.spawn(request).await {
             Ok(process) => process,
@@ -140,7 +141,7 @@ impl LeaseLauncher {
         }
     }
 
-    async fn close(&self, lease_id: LeaseId, reason: &str) {
+    pub(super) async fn close(&self, lease_id: LeaseId, reason: &str) {
         if let Err(error) = self.leases.close(lease_id, Some(reason.to_owned())).await {
             tracing::warn!(%lease_id, %error, reason, "a lease could not be closed");
         }

@@ -25,6 +25,8 @@ pub struct RootIdentity {
     pub pidfd_inode: Option<u64>,
     /// The group and session it leads.
     pub process_group_id: i32,
+    /// Whether it is in the cgroup that was asked for.
+    pub in_cgroup: bool,
 }
 
 /// How a process ended.

@@ -1,12 +1,17 @@
 //! What the Leases actor can be asked or told.
 
+use std::sync::Arc;
+
 use holdfast_protocol::ids::{LeaseId, SessionId};
 use holdfast_stores::kit::StoreError;
-use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseRecord};
+use holdfast_stores::leases::LeaseRecord;
 
-use super::ending::TreeEnd;
+use super::ending::{StoredEnd, TreeEnd};
 use super::error::LeasesError;
+use super::inspection::{Inspection, ReapReport};
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
+use super::requester::Requester;
+use crate::process::{Lineage, StoredProcess};
 use crate::reply::Reply;
 
 /// An answer of the Leases actor.
@@ -21,19 +26,6 @@ pub struct OpenLease {
     pub agent: String,
     /// See [`super::command::command_hash`].
     pub command_hash: [u8; 32],
-}
-
-/// What a reaping did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ReapReport {
-    /// Leases whose verified trees were ended.
-    pub closed: Vec<LeaseId>,
-    /// Leases whose trees were gone or not ours.
-    pub lost: Vec<LeaseId>,
-    /// Leases that could not be verified or whose trees would not end; kept as they are.
-    pub kept: Vec<LeaseId>,
-    /// Old leases removed.
-    pub expired: u64,
 }
 
 /// What health shows of the leases.
@@ -99,28 +91,36 @@ pub enum LeasesMessage {
         /// The lease, in the state `lost`.
         reply: LeasesReply<LeaseRecord>,
     },
-    /// Lists leases, the youngest first.
-    List {
-        /// Which.
-        filter: LeaseFilter,
-        /// Only older ones than this.
-        before: Option<LeaseId>,
-        /// How many at most.
-        limit: u32,
-        /// A page.
-        reply: LeasesReply<LeasePage>,
-    },
-    /// Shows a lease.
-    Show {
-        /// Which.
-        lease_id: LeaseId,
-        /// The lease, if there is one.
-        reply: LeasesReply<Option<LeaseRecord>>,
-    },
     /// Looks after the leases that earlier runs of this install left open, and removes old ones.
     ReapStartupOrphans {
         /// What was done.
         reply: LeasesReply<ReapReport>,
+    },
+    /// Says what a reaping would do now, and does nothing.
+    Foresee {
+        /// What would be done.
+        reply: LeasesReply<ReapReport>,
+    },
+    /// Looks at a lease's tree, check by check, and signals nothing.
+    Verify {
+        /// Which.
+        lease_id: LeaseId,
+        /// The lease, and what was found.
+        reply: LeasesReply<(LeaseRecord, Inspection)>,
+    },
+    /// Ends the process of a row without a lease, if it is proven to be theirs.
+    EndStored {
+        /// What the row knows of it.
+        stored: StoredProcess,
+        /// What came out of it.
+        reply: LeasesReply<StoredEnd>,
+    },
+    /// Says who a process is that asks for something.
+    Requester {
+        /// Whose child it is.
+        lineage: Arc<Lineage>,
+        /// Who it is.
+        reply: LeasesReply<Requester>,
     },
     /// Says how the leases stand.
     Status {
@@ -143,8 +143,18 @@ pub enum LeasesMessage {
         /// What came out of it.
         end: TreeEnd,
     },
-    /// It is time to remove old leases.
-    ExpireDue,
+    /// A wrapper was killed; what it left behind is to be ended.
+    WrapperKilled {
+        /// Whose.
+        lease_id: LeaseId,
+    },
+    /// What runs below the wrappers.
+    DescendantsSeen {
+        /// Per lease, pid and start time.
+        seen: Vec<(LeaseId, Vec<(i32, u64)>)>,
+    },
+    /// It is time to look after what nobody looks after, and to remove old leases.
+    SweepDue,
     /// The check of the file after an unclean stop has ended; empty means sound.
     FileChecked {
         /// What is wrong, or why it could not be checked.

@@ -10,9 +10,13 @@ mod config;
 mod ending;
 mod error;
 mod handle;
+mod inspection;
 mod launch;
 pub mod leased;
 mod message;
+mod reap;
+pub mod requester;
+pub mod run;
 pub mod spawn;
 mod state;
 #[cfg(test)]
@@ -24,31 +28,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use holdfast_protocol::ids::InstanceId;
-use holdfast_stores::config::ConfigSnapshot;
+use holdfast_protocol::ids::{AgentAlias, InstanceId};
+use holdfast_stores::config::{AgentConfig, AgentsConfig, ConfigSnapshot};
 use holdfast_stores::kit::OpenContext;
 use holdfast_stores::leases::{LeasesStore, ROLE};
 use tokio::sync::watch;
 
 pub use adopt::{Adopter, Orphans, Ownership};
 pub use config::LeasesConfig;
-pub use ending::{Ender, TreeEnd};
-pub use error::LeasesError;
-pub use handle::LeasesHandle;
+pub use ending::{Ender, StoredEnd, TreeEnd};
+pub use error::{Bound, LeasesError};
+pub use handle::{LeasesHandle, LeasesShown};
+pub use inspection::{Inspection, ReapReport, Verdict};
 pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
-pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
+pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+pub use requester::{Proof, Requester, SessionRequester};
+pub use run::{Captured, CommandEnd, CommandOutcome, CommandPlan};
 pub use spawn::{SpawnError, SpawnRequest, Spawner};
 
 use crate::address::Down;
-use crate::process::ProcessTable;
+use crate::process::{Cgroups, ProcessTable};
 use crate::reply::Reply;
+use crate::shown::Shown;
 use crate::store::{check_in_background, down, judge_check};
 use crate::surface::{Context, Fault, Surface};
 use state::LeasesState;
 
-/// How often old leases are removed.
-const EXPIRE_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// How often is looked after what nobody looks after, and old leases are removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Says which install this is. A function, since another surface knows and starts just before this one.
 pub type InstanceSource = Arc<dyn Fn() -> BoxFuture<'static, Result<InstanceId, Down>> + Send + Sync>;
@@ -64,6 +72,8 @@ pub struct LeasesPlace {
     pub run_started_at_ms: i64,
     /// Who starts wrappers in this process.
     pub spawner: Option<Spawner>,
+    /// Where each tree gets a cgroup of its own, if it can have one.
+    pub cgroups: Option<Cgroups>,
 }
 
 /// The Leases surface of one tree.
@@ -77,10 +87,13 @@ pub struct LeasesSurface {
     /// What was validated last.
     config: watch::Receiver<ConfigSnapshot>,
     app_version: &'static str,
+    shown: Shown<LeasesShown>,
 }
 
 impl LeasesSurface {
-    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone.
+    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone. What is read
+    /// without asking goes to `shown`.
+    #[expect(clippy::too_many_arguments, reason = "one call, and each is a thing of its own")]
     pub fn new(
         data_dir: PathBuf,
         place: LeasesPlace,
@@ -89,8 +102,9 @@ impl LeasesSurface {
         adopter: Option<Adopter>,
         config: watch::Receiver<ConfigSnapshot>,
         app_version: &'static str,
+        shown: Shown<LeasesShown>,
     ) -> Self {
-        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version }
+        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version, shown }
     }
 }
 
@@ -116,8 +130,14 @@ impl Surface for LeasesSurface {
             LeasesConfig::default()
         });
         let ender = Ender { table: Arc::clone(&self.table), adopter: self.adopter.clone(), grace: config.kill_grace() };
-        let state = LeasesState::new(store, instance_id, Arc::clone(&self.place), ender, config);
-        expire_when_due(context);
+        // A section that can't be used bounds nothing here; the others say what is wrong with it.
+        let agents = self.config.borrow().section::<AgentsConfig>().unwrap_or_default();
+        let bound = |(alias, agent): (&AgentAlias, &AgentConfig)| Some((alias.to_string(), agent.max_processes?));
+        let bounds = agents.0.iter().filter_map(bound).collect();
+        let state = LeasesState::new(store, instance_id, Arc::clone(&self.place), ender, config, bounds);
+        self.shown.show(state.shown());
+        context.stats.set_warnings(Vec::new());
+        sweep_when_due(context);
         // Nobody waits for this one: what it does is logged.
         let reap = LeasesMessage::ReapStartupOrphans { reply: Reply::sink(|_report| ()) };
         if context.cast_self(reap).is_err() {
@@ -143,34 +163,36 @@ impl Surface for LeasesSurface {
             LeasesMessage::MarkLost { lease_id, reason, reply } => {
                 state.mark_lost(context, lease_id, reason, reply).await;
             }
-            LeasesMessage::List { filter, before, limit, reply } => state.list(filter, before, limit, reply),
-            LeasesMessage::Show { lease_id, reply } => state.show(lease_id, reply),
             LeasesMessage::ReapStartupOrphans { reply } => state.reap(context, reply).await,
+            LeasesMessage::Foresee { reply } => state.foresee(context, reply).await,
+            LeasesMessage::Verify { lease_id, reply } => state.verify(lease_id, reply),
+            LeasesMessage::EndStored { stored, reply } => state.end_stored(stored, reply),
+            LeasesMessage::Requester { lineage, reply } => state.requester(lineage, reply),
             LeasesMessage::Status { reply } => reply.send(state.status().await),
             LeasesMessage::TreeEnded { lease_id, exit, end } => state.tree_ended(context, lease_id, exit, end).await,
             LeasesMessage::EndTried { lease_id, end } => state.end_tried(context, lease_id, end).await,
-            LeasesMessage::ExpireDue => {
-                let expired = state.expire(context).await;
-                tracing::debug!(expired, "old leases were removed");
-            }
+            LeasesMessage::WrapperKilled { lease_id } => state.wrapper_killed(context, lease_id).await,
+            LeasesMessage::DescendantsSeen { seen } => state.descendants_seen(seen),
+            LeasesMessage::SweepDue => state.sweep(context).await,
             LeasesMessage::FileChecked { outcome } => judge_check(ROLE, outcome)?,
         }
         state.fault()
     }
 
     async fn stop(&self, _context: &Context<LeasesMessage>, state: LeasesState) {
+        self.shown.hide();
         state.close_store().await;
     }
 }
 
-/// Reminds this incarnation of old leases until it ends.
-fn expire_when_due(context: &Context<LeasesMessage>) {
+/// Reminds this incarnation to sweep until it ends.
+fn sweep_when_due(context: &Context<LeasesMessage>) {
     let (clock, reporter) = (Arc::clone(&context.ports.clock), context.reporter());
-    let interval_ms = i64::try_from(EXPIRE_INTERVAL.as_millis()).unwrap_or(i64::MAX);
+    let interval_ms = i64::try_from(SWEEP_INTERVAL.as_millis()).unwrap_or(i64::MAX);
     tokio::spawn(async move {
         loop {
             clock.wait_until(clock.now_ms().saturating_add(interval_ms)).await;
-            if reporter.report(LeasesMessage::ExpireDue).is_err() {
+            if reporter.report(LeasesMessage::SweepDue).is_err() {
                 return;
             }
         }

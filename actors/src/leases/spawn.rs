@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use super::leased::{LeasedProcess, RootIdentity};
 use super::wrapper;
+use crate::process::cgroup::make_leaf;
 use crate::process::proc_table::{ProcHandle, pidfd_inode};
 use crate::process::verify::hold_descendants;
 use crate::process::{ProcTable, ProcessHandle, ProcessTable};
@@ -92,6 +93,8 @@ pub struct SpawnRequest {
     pub environment: Vec<(OsString, OsString)>,
     /// Time between TERM and KILL when the wrapper ends the tree by itself.
     pub kill_grace: Duration,
+    /// The cgroup to make for the tree. One that can't be made or joined is done without.
+    pub cgroup_path: Option<PathBuf>,
 }
 
 /// Starts wrappers. Cheap to clone; the thread ends with the last clone.
@@ -262,15 +265,43 @@ fn start_wrapper(wrapper_path: &Path, request: &SpawnRequest) -> Result<Raw, Spa
         command.env(wrapper::SESSION_ID_VARIABLE, session_id.to_string());
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: one async-signal-safe system call. The flag goes in the child only, so no other child inherits the pipe.
+    let leaf = request.cgroup_path.as_deref();
+    let entrance = leaf.and_then(|leaf| {
+        let made = make_leaf(leaf);
+        made.inspect_err(|error| tracing::warn!(%error, path = %leaf.display(), "no cgroup for a tree")).ok()
+    });
+    let entrance_number = entrance.as_ref().map(AsRawFd::as_raw_fd);
+    // SAFETY: two async-signal-safe system calls. The flag goes in the child only, so no other child inherits the pipe.
     unsafe {
         command.pre_exec(move || {
+            if let Some(number) = entrance_number {
+                // The kernel may say no; whether the child is in is looked up afterwards.
+                let _refused = libc::write(number, c"0".as_ptr().cast(), 1);
+            }
             if libc::fcntl(number, libc::F_SETFD, 0) < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
     }
-    let mut child = command.spawn().map_err(|source| SpawnError::Wrapper { path: wrapper_path.to_owned(), source })?;
-    drop(status_writer);
-    match identify(&mut child, status_reader.into()) {
+    let spawned = command.spawn();
+    drop((status_writer, entrance));
+    let started = spawned
+        .map_err(|source| SpawnError::Wrapper { path: wrapper_path.to_owned(), source })
+        .and_then(|child| hold(child, status_reader.into(), leaf));
+    if let Some(leaf) = leaf.filter(|_| !started.as_ref().is_ok_and(|raw| raw.identity.in_cgroup)) {
+        leave(leaf);
+    }
+    started
+}
+
+/// Removes a leaf that holds nothing.
+fn leave(leaf: &Path) {
+    if let Err(error) = ProcTable.cgroup_remove(leaf) {
+        tracing::debug!(%error, "a cgroup stays until the next start");
+    }
+}
+
+/// Takes hold of a wrapper that was just started.
+fn hold(mut child: std::process::Child, status: OwnedFd, leaf: Option<&Path>) -> Result<Raw, SpawnError> {
+    match identify(&mut child, status, leaf) {
         Ok(raw) => Ok(raw),
         Err(error) => {
             // It has started nothing yet, or only just: its parent's hold on it is lost, so it must not stay.
@@ -282,7 +313,7 @@ fn start_wrapper(wrapper_path: &Path, request: &SpawnRequest) -> Result<Raw, Spa
 }
 
 /// Takes hold of a child that can't have been reaped yet, so that its pid is its own.
-fn identify(child: &mut std::process::Child, status: OwnedFd) -> Result<Raw, SpawnError> {
+fn identify(child: &mut std::process::Child, status: OwnedFd, leaf: Option<&Path>) -> Result<Raw, SpawnError> {
     let missing = |what: &'static str| SpawnError::Resource { action: what, source: io::ErrorKind::NotFound.into() };
     let pid = i32::try_from(child.id()).map_err(|_large| missing("read the wrapper's process id"))?;
     let target = Pid::from_raw(pid).ok_or_else(|| missing("read the wrapper's process id"))?;
@@ -295,6 +326,8 @@ fn identify(child: &mut std::process::Child, status: OwnedFd) -> Result<Raw, Spa
         pidfd_inode: pidfd_inode(&pidfd),
         // The wrapper leads a session of its own before it starts anything.
         process_group_id: pid,
+        in_cgroup: leaf
+            .is_some_and(|leaf| matches!(ProcTable.cgroup_members(leaf), Ok(Some(members)) if members.contains(&pid))),
     };
     Ok(Raw {
         identity,

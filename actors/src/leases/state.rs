@@ -1,42 +1,52 @@
-//! What one incarnation of the Leases actor owns: the store, and who waits for which tree to end.
+//! What one incarnation of the Leases actor owns: the store, and who waits for which tree to end. Reaping is in
+//! [`super::reap`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_protocol::health::HealthWarning;
 use holdfast_protocol::ids::{InstanceId, LeaseId};
 use holdfast_stores::leases::{
-    LeaseChange, LeaseExit, LeaseFilter, LeasePage, LeaseRecord, LeaseRoot, LeaseState, LeasesStore, NewLease, Refusal,
+    LeaseChange, LeaseExit, LeaseRecord, LeaseRoot, LeaseState, LeasesStore, NewLease, Refusal,
 };
 use tokio::sync::Semaphore;
 
-use super::ending::{Ender, TreeEnd};
-use super::error::LeasesError;
+use super::adopt::Ownership;
+use super::ending::{Ender, StoredEnd, TreeEnd};
+use super::error::{Bound, LeasesError};
+use super::handle::LeasesShown;
+use super::inspection::Inspection;
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
-use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease, ReapReport};
+use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+use super::reap::{Reaping, Sweeps};
+use super::requester::{Requester, requester_of};
 use super::{LeasesConfig, LeasesPlace};
+use crate::process::{Lineage, StoredProcess};
 use crate::surface::{Context, Fault};
 
 /// Trees being ended at once; each looks at all processes of the machine now and then.
 const ENDING_MAX: usize = 16;
-/// One day in milliseconds.
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// What one incarnation owns.
 pub struct LeasesState {
-    store: LeasesStore,
-    instance_id: InstanceId,
-    place: Arc<LeasesPlace>,
-    ender: Ender,
-    config: LeasesConfig,
+    pub(super) store: LeasesStore,
+    pub(super) instance_id: InstanceId,
+    pub(super) place: Arc<LeasesPlace>,
+    pub(super) ender: Ender,
+    pub(super) config: LeasesConfig,
+    agent_bounds: BTreeMap<String, u32>,
     endings: Arc<Semaphore>,
     /// Leases whose wrapper's end will be told by a task of this process.
-    watched: HashSet<LeaseId>,
+    pub(super) watched: HashSet<LeaseId>,
     /// Leases with an attempt under way.
-    ending: HashSet<LeaseId>,
+    pub(super) ending: HashSet<LeaseId>,
+    /// Leases to be closed as soon as their process is known.
+    close_when_open: HashSet<LeaseId>,
     waiting: HashMap<LeaseId, Vec<LeasesReply<LeaseRecord>>>,
     closing_all: Vec<ClosingAll>,
-    reaping: Option<Reaping>,
+    pub(super) reaping: Option<Reaping>,
+    pub(super) sweeps: Sweeps,
     warnings: BTreeMap<LeaseId, String>,
     fault: Option<Fault>,
 }
@@ -47,13 +57,7 @@ struct ClosingAll {
     reply: LeasesReply<usize>,
 }
 
-struct Reaping {
-    pending: HashSet<LeaseId>,
-    report: ReapReport,
-    replies: Vec<LeasesReply<ReapReport>>,
-}
-
-type Door = Context<LeasesMessage>;
+pub(super) type Door = Context<LeasesMessage>;
 
 impl LeasesState {
     pub(super) fn new(
@@ -62,6 +66,7 @@ impl LeasesState {
         place: Arc<LeasesPlace>,
         ender: Ender,
         config: LeasesConfig,
+        agent_bounds: BTreeMap<String, u32>,
     ) -> Self {
         Self {
             store,
@@ -69,12 +74,15 @@ impl LeasesState {
             place,
             ender,
             config,
+            agent_bounds,
             endings: Arc::new(Semaphore::new(ENDING_MAX)),
             watched: HashSet::new(),
             ending: HashSet::new(),
+            close_when_open: HashSet::new(),
             waiting: HashMap::new(),
             closing_all: Vec::new(),
             reaping: None,
+            sweeps: Sweeps::default(),
             warnings: BTreeMap::new(),
             fault: None,
         }
@@ -97,12 +105,19 @@ impl LeasesState {
     }
 
     async fn try_open(&mut self, door: &Door, lease: OpenLease) -> Result<LeaseRecord, LeasesError> {
-        let running = self.unfinished().await?.len();
-        if running >= self.config.max_processes as usize {
-            return Err(LeasesError::TooMany { running, limit: self.config.max_processes });
+        let unfinished = self.unfinished().await?;
+        let too_many = |running: usize, limit: u32, bound| {
+            let is_over = running >= limit as usize;
+            if is_over { Err(LeasesError::TooMany { running, limit, bound }) } else { Ok(()) }
+        };
+        too_many(unfinished.len(), self.config.max_processes, Bound::All)?;
+        if let Some(limit) = self.agent_bounds.get(&lease.agent) {
+            let running = unfinished.iter().filter(|record| record.agent == lease.agent).count();
+            too_many(running, *limit, Bound::Agent(lease.agent.clone()))?;
         }
+        let lease_id = LeaseId(door.ports.ids.uuid_v7());
         let new = NewLease {
-            lease_id: LeaseId(door.ports.ids.uuid_v7()),
+            lease_id,
             instance_id: self.instance_id,
             session_id: lease.session_id,
             agent: lease.agent,
@@ -110,6 +125,7 @@ impl LeasesState {
             wrapper_path: self.place.wrapper_path.clone(),
             command_hash: lease.command_hash,
             boot_id: self.ender.table.boot_id().map_err(LeasesError::Boot)?,
+            cgroup_path: self.place.cgroups.as_ref().map(|cgroups| cgroups.leaf(lease_id)),
         };
         self.apply(door, LeaseChange::Insert(new)).await
     }
@@ -122,36 +138,60 @@ impl LeasesState {
         exit: ExitWatch,
         reply: LeasesReply<LeaseRecord>,
     ) {
+        let in_cgroup = root.in_cgroup;
         let root = LeaseRoot {
             pid: i64::from(root.pid),
             start_ticks: root.start_ticks,
             pidfd_ino: root.pidfd_inode,
             process_group_id: Some(i64::from(root.process_group_id)),
         };
-        let answer = self.apply(door, LeaseChange::Open { lease_id, root }).await;
+        let answer = self.apply(door, LeaseChange::Open { lease_id, root, in_cgroup }).await;
         if let Ok(record) = &answer {
-            self.watch(door, record.clone(), exit);
+            self.watch(door, lease_id, exit);
+            if self.close_when_open.remove(&lease_id)
+                && let Err(error) = self.begin_close(door, record.clone()).await
+            {
+                self.conclude(door, lease_id, &Err(error)).await;
+            }
         }
         reply.send(answer);
+        self.sweep_at_an_edge(door).await;
     }
 
     /// Waits beside the actor for a wrapper's end. The message goes to the address: it finds a later incarnation, too.
-    fn watch(&mut self, door: &Door, record: LeaseRecord, mut exit: ExitWatch) {
-        self.watched.insert(record.lease_id);
-        let (address, ender) = (door.address().clone(), self.ender.clone());
+    fn watch(&mut self, door: &Door, lease_id: LeaseId, mut exit: ExitWatch) {
+        self.watched.insert(lease_id);
+        let address = door.address().clone();
         tokio::spawn(async move {
-            let lease_id = record.lease_id;
             let tree = exit.tree_ended().await;
             let adapter = exit.adapter_ended().await;
             let killed = adapter.is_none() && tree.exit_signal == Some(rustix::process::Signal::KILL.as_raw());
-            let end = if killed {
-                tracing::warn!(%lease_id, "a wrapper was killed; what it left behind is looked for");
-                run_blocking(move || ender.end_orphans(&record, Vec::new())).await
-            } else {
-                TreeEnd::Ended { killed: false }
+            let message = match killed {
+                true => LeasesMessage::WrapperKilled { lease_id },
+                false => LeasesMessage::TreeEnded { lease_id, exit: adapter, end: TreeEnd::Ended { killed: false } },
             };
             // A tree that has ended takes its unfinished leases to the next start.
-            let _stopped = address.tell(LeasesMessage::TreeEnded { lease_id, exit: adapter, end }).await;
+            let _stopped = address.tell(message).await;
+        });
+    }
+
+    /// Looks beside the actor for what a killed wrapper left behind, and ends it.
+    pub(super) async fn wrapper_killed(&mut self, door: &Door, lease_id: LeaseId) {
+        let record = match self.store.reads().lease_show(lease_id).await {
+            Ok(Some(record)) => record,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(%lease_id, %error, "a wrapper was killed, and its lease can't be read; the next sweep tries again");
+                self.watched.remove(&lease_id);
+                return;
+            }
+        };
+        tracing::warn!(%lease_id, agent = record.agent, "a wrapper was killed; what it left behind is looked for");
+        let recorded = self.sweeps.take_recorded(lease_id);
+        let (address, ender) = (door.address().clone(), self.ender.clone());
+        tokio::spawn(async move {
+            let end = run_blocking(move || ender.end_orphans(&record, recorded)).await;
+            let _stopped = address.tell(LeasesMessage::TreeEnded { lease_id, exit: None, end }).await;
         });
     }
 
@@ -166,6 +206,7 @@ impl LeasesState {
         let answer = self.apply(door, LeaseChange::Move { lease_id, state, exit: None, error: Some(error) }).await;
         self.conclude(door, lease_id, &answer).await;
         reply.send(answer);
+        self.sweep_at_an_edge(door).await;
     }
 
     pub(super) async fn mark_lost(
@@ -197,6 +238,11 @@ impl LeasesState {
             return reply.send(Ok(record));
         }
         tracing::info!(%lease_id, agent = record.agent, reason, "closing a lease");
+        if record.state == LeaseState::Starting && record.started_at_ms >= self.place.run_started_at_ms {
+            // Its process may come to be at any moment, and whoever starts it says so, or that it could not.
+            self.close_when_open.insert(lease_id);
+            return self.waiting.entry(lease_id).or_default().push(reply);
+        }
         match self.begin_close(door, record).await {
             Ok(()) => self.waiting.entry(lease_id).or_default().push(reply),
             Err(error) => reply.send(Err(error)),
@@ -220,11 +266,12 @@ impl LeasesState {
         Ok(())
     }
 
-    fn begin_end(&mut self, door: &Door, record: LeaseRecord) {
+    pub(super) fn begin_end(&mut self, door: &Door, record: LeaseRecord) {
         let lease_id = record.lease_id;
         if !self.ending.insert(lease_id) {
             return;
         }
+        self.sweeps.tried(lease_id, door.ports.clock.now_ms());
         let (address, ender, endings) = (door.address().clone(), self.ender.clone(), Arc::clone(&self.endings));
         tokio::spawn(async move {
             // The semaphore is never closed; without a permit the work would be done all the same.
@@ -240,6 +287,7 @@ impl LeasesState {
         // The wrapper's watcher is about to say how it ended, which this attempt can't know.
         if !(has_gone && self.watched.contains(&lease_id)) {
             self.settle(door, lease_id, end, None).await;
+            self.sweep_at_an_edge(door).await;
         }
     }
 
@@ -248,6 +296,7 @@ impl LeasesState {
         // Its end was seen, so it is not lost.
         let end = if end == TreeEnd::Gone { TreeEnd::Ended { killed: false } } else { end };
         self.settle(door, lease_id, end, exit).await;
+        self.sweep_at_an_edge(door).await;
     }
 
     /// Writes down what became of a tree and tells those who wait.
@@ -264,15 +313,19 @@ impl LeasesState {
         exit: Option<ProcessExit>,
     ) -> Result<LeaseRecord, LeasesError> {
         let record = self.store.reads().lease_show(lease_id).await?.ok_or(Refusal::NotFound { lease_id })?;
+        let exit = exit.map(|exit| LeaseExit { exit_code: exit.exit_code, exit_signal: exit.exit_signal });
         if record.state.is_over() {
-            return Ok(record);
+            // After a reload the end of a tree may be settled before its watcher says how the adapter ended.
+            return match exit.filter(|exit| record.exit == LeaseExit::default() && *exit != record.exit) {
+                Some(exit) => self.apply(door, LeaseChange::Exited { lease_id, exit }).await,
+                None => Ok(record),
+            };
         }
         match end.verdict() {
             (Some(state), error) => {
                 if let Some(reason) = &error {
                     tracing::warn!(%lease_id, agent = record.agent, reason, "a lease ends as {state}; nothing was signalled");
                 }
-                let exit = exit.map(|exit| LeaseExit { exit_code: exit.exit_code, exit_signal: exit.exit_signal });
                 self.apply(door, LeaseChange::Move { lease_id, state, exit, error }).await
             }
             (None, note) => {
@@ -297,8 +350,18 @@ impl LeasesState {
         }
         let state = answer.as_ref().ok().map(|record| record.state);
         let is_over = state.is_some_and(LeaseState::is_over);
+        self.close_when_open.remove(&lease_id);
         if is_over {
             self.warnings.remove(&lease_id);
+            self.sweeps.forget(lease_id);
+        }
+        self.publish_warnings(door);
+        if let Some(leaf) = answer.as_ref().ok().filter(|_| is_over).and_then(|record| record.cgroup_path.clone()) {
+            let table = Arc::clone(&self.ender.table);
+            tokio::task::spawn_blocking(move || {
+                // One that is busy yet is looked for again by the next sweep.
+                let _busy = table.cgroup_remove(&leaf);
+            });
         }
         for all in &mut self.closing_all {
             if all.pending.remove(&lease_id) && !is_over {
@@ -313,7 +376,8 @@ impl LeasesState {
                 Some(LeaseState::Closed) => reaping.report.closed.push(lease_id),
                 Some(LeaseState::Lost) => reaping.report.lost.push(lease_id),
                 Some(LeaseState::Starting | LeaseState::Open | LeaseState::Closing) | None => {
-                    reaping.report.kept.push(lease_id);
+                    let why = answer.as_ref().err().map_or_else(|| "it goes on".to_owned(), ToString::to_string);
+                    reaping.report.kept.push((lease_id, why));
                 }
             }
         }
@@ -351,84 +415,8 @@ impl LeasesState {
         }
     }
 
-    /// Begins with the leases, never with command lines: what no lease of this install names is left alone.
-    pub(super) async fn reap(&mut self, door: &Door, reply: LeasesReply<ReapReport>) {
-        if let Some(reaping) = &mut self.reaping {
-            return reaping.replies.push(reply);
-        }
-        let left_open = match self.left_open().await {
-            Ok(left_open) => left_open,
-            Err(error) => return reply.send(Err(error)),
-        };
-        let pending = left_open.iter().map(|record| record.lease_id).collect();
-        self.reaping = Some(Reaping { pending, report: ReapReport::default(), replies: vec![reply] });
-        for record in left_open {
-            self.begin_end(door, record);
-        }
-        self.finish_reaping(door).await;
-    }
-
-    /// Returns the leases that earlier runs left open. A reload starts this actor anew while adapters go on: what this
-    /// run made, or what is our own child, is not left open.
-    async fn left_open(&mut self) -> Result<Vec<LeaseRecord>, LeasesError> {
-        let mut unfinished = self.unfinished().await?;
-        let children = match &self.place.spawner {
-            Some(spawner) => spawner.children().await.unwrap_or_default(),
-            None => HashSet::new(),
-        };
-        unfinished.retain(|record| {
-            let is_child =
-                record.root.is_some_and(|root| i32::try_from(root.pid).is_ok_and(|pid| children.contains(&pid)));
-            record.started_at_ms < self.place.run_started_at_ms && !is_child
-        });
-        Ok(unfinished)
-    }
-
-    async fn finish_reaping(&mut self, door: &Door) {
-        if self.reaping.as_ref().is_none_or(|reaping| !reaping.pending.is_empty()) {
-            return;
-        }
-        let Some(mut reaping) = self.reaping.take() else { return };
-        reaping.report.expired = self.expire(door).await;
-        let ReapReport { closed, lost, kept, expired } = &reaping.report;
-        tracing::info!(
-            closed = closed.len(),
-            lost = lost.len(),
-            kept = kept.len(),
-            expired,
-            "leases of earlier runs were looked after"
-        );
-        for reply in reaping.replies {
-            reply.send(Ok(reaping.report.clone()));
-        }
-    }
-
-    /// Removes what has been over for longer than the retention; returns how many.
-    pub(super) async fn expire(&mut self, door: &Door) -> u64 {
-        let before_ms = door.ports.clock.now_ms().saturating_sub(i64::from(self.config.retention_days) * DAY_MS);
-        let mut expired = 0;
-        loop {
-            match self.store.lease_expire(before_ms).await {
-                Ok(0) => return expired,
-                Ok(removed) => expired += removed,
-                Err(error) => {
-                    tracing::warn!(%error, "old leases could not be removed");
-                    return expired;
-                }
-            }
-        }
-    }
-
-    /// Reads beside the actor.
-    pub(super) fn list(&self, filter: LeaseFilter, before: Option<LeaseId>, limit: u32, reply: LeasesReply<LeasePage>) {
-        let reads = self.store.reads();
-        tokio::spawn(async move { reply.send(reads.lease_list(&filter, before, limit).await.map_err(Into::into)) });
-    }
-
-    /// Reads beside the actor.
-    pub(super) fn show(&self, lease_id: LeaseId, reply: LeasesReply<Option<LeaseRecord>>) {
-        let reads = self.store.reads();
-        tokio::spawn(async move { reply.send(reads.lease_show(lease_id).await.map_err(Into::into)) });
+    pub(super) fn shown(&self) -> LeasesShown {
+        LeasesShown { reads: self.store.reads(), instance_id: self.instance_id }
     }
 
     pub(super) async fn status(&mut self) -> LeasesStatus {
@@ -439,12 +427,64 @@ impl LeasesState {
         }
     }
 
-    async fn unfinished(&mut self) -> Result<Vec<LeaseRecord>, LeasesError> {
+    /// Shows what is kept against our will, where health sees it.
+    fn publish_warnings(&self, door: &Door) {
+        let warning = |(lease_id, why): (&LeaseId, &String)| HealthWarning {
+            kind: "lease_kept".to_owned(),
+            message: format!("lease {lease_id} is kept: {why}"),
+            remedy: format!("holdfast lease verify {lease_id}"),
+        };
+        door.stats.set_warnings(self.warnings.iter().map(warning).collect());
+    }
+
+    /// Looks at a lease's tree beside the actor, check by check.
+    pub(super) fn verify(&self, lease_id: LeaseId, reply: LeasesReply<(LeaseRecord, Inspection)>) {
+        let (reads, ender) = (self.store.reads(), self.ender.clone());
+        tokio::spawn(async move {
+            let record = match reads.lease_show(lease_id).await {
+                Ok(Some(record)) => record,
+                Ok(None) => return reply.send(Err(Refusal::NotFound { lease_id }.into())),
+                Err(error) => return reply.send(Err(error.into())),
+            };
+            let looked = tokio::task::spawn_blocking(move || {
+                let inspection = ender.look(&record);
+                (record, inspection)
+            });
+            // A look that panicked answers by dropping the reply.
+            if let Ok(answer) = looked.await {
+                reply.send(Ok(answer));
+            }
+        });
+    }
+
+    /// Says who a process is. Reads beside the actor.
+    pub(super) fn requester(&self, lineage: Arc<Lineage>, reply: LeasesReply<Requester>) {
+        let (reads, instance_id) = (self.store.reads(), self.instance_id);
+        let orphans = self.ender.adopter.as_ref().is_some_and(|adopter| adopter.ownership() == Ownership::SpawnerOnly);
+        tokio::spawn(async move {
+            let leases = reads.lease_unfinished(instance_id).await;
+            reply.send(leases.map(|leases| requester_of(&lineage, &leases, instance_id, orphans)).map_err(Into::into));
+        });
+    }
+
+    /// Ends, with all care, the process of a row without a lease. Beside the actor.
+    pub(super) fn end_stored(&self, stored: StoredProcess, reply: LeasesReply<StoredEnd>) {
+        let (ender, endings) = (self.ender.clone(), Arc::clone(&self.endings));
+        tokio::spawn(async move {
+            // The semaphore is never closed; without a permit the work would be done all the same.
+            let _turn = endings.acquire_owned().await;
+            if let Ok(end) = tokio::task::spawn_blocking(move || ender.end_stored(&stored)).await {
+                reply.send(Ok(end));
+            }
+        });
+    }
+
+    pub(super) async fn unfinished(&mut self) -> Result<Vec<LeaseRecord>, LeasesError> {
         Ok(self.store.reads().lease_unfinished(self.instance_id).await?)
     }
 
     /// Makes one change durable.
-    async fn apply(&mut self, door: &Door, change: LeaseChange) -> Result<LeaseRecord, LeasesError> {
+    pub(super) async fn apply(&mut self, door: &Door, change: LeaseChange) -> Result<LeaseRecord, LeasesError> {
         let began = Instant::now();
         let outcome = self.store.lease_change(&[change], door.ports.clock.now_ms()).await;
         door.stats.commit_took(began.elapsed());
@@ -470,7 +510,7 @@ impl LeasesState {
 }
 
 /// Runs blocking work; one that panics could not tell anything.
-async fn run_blocking(work: impl FnOnce() -> TreeEnd + Send + 'static) -> TreeEnd {
+pub(super) async fn run_blocking(work: impl FnOnce() -> TreeEnd + Send + 'static) -> TreeEnd {
     match tokio::task::spawn_blocking(work).await {
         Ok(end) => end,
         Err(error) => TreeEnd::Unclear(format!("the attempt itself failed: {error}")),

@@ -34,6 +34,7 @@ fn process(pid: i32, parent_pid: i32, group: i32, inode: u64) -> Process {
         stat: ProcessStat { pid, state: 'S', parent_pid, process_group_id: group, session_id: group, start_ticks },
         environment: Vec::new(),
         executable: "/usr/bin/node".into(),
+        command_line: vec!["node".into(), "/opt/agents/adapter.js".into()],
         inode,
         ignores: Vec::new(),
     }
@@ -83,9 +84,10 @@ async fn left_open(home: &tempfile::TempDir, leases: &[(LeaseId, Option<LeaseRoo
             wrapper_path: WRAPPER.into(),
             command_hash: [1; 32],
             boot_id: "this-boot".to_owned(),
+            cgroup_path: None,
         };
         let mut changes = vec![LeaseChange::Insert(new)];
-        changes.extend(root.map(|root| LeaseChange::Open { lease_id: *lease_id, root }));
+        changes.extend(root.map(|root| LeaseChange::Open { lease_id: *lease_id, root, in_cgroup: true }));
         for answer in store.lease_change(&changes, now_ms).await.answers {
             answer.unwrap().unwrap();
         }
@@ -115,16 +117,18 @@ impl Rig {
             wrapper_path: WRAPPER.into(),
             run_started_at_ms: RUN_STARTED_MS,
             spawner: None,
+            cgroups: None,
         };
         let known: InstanceSource = Arc::new(|| Box::pin(async { Ok(instance()) }));
-        let surface =
-            LeasesSurface::new(root.data_dir(), place, known, Arc::new(table.clone()), None, config.subscribe(), "1");
+        let (seen, shown) = (Arc::new(table.clone()), Shown::default());
+        let (data_dir, config) = (root.data_dir(), config.subscribe());
+        let surface = LeasesSurface::new(data_dir, place, known, seen, None, config, "1", shown.clone());
         let (one, address) = child("leases", Limits::default(), &Ports::system(), surface);
         let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
             SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
-        Self { supervisor, leases: LeasesHandle::new(address), table, _home: home }
+        Self { supervisor, leases: LeasesHandle::new(address, shown), table, _home: home }
     }
 
     async fn shown(&self, lease_id: LeaseId) -> LeaseRecord {
@@ -237,7 +241,7 @@ async fn past_the_bound_on_processes_the_caller_is_told_and_an_ended_lease_makes
         made.push(rig.leases.open(Rig::open_lease()).await.unwrap().lease_id);
     }
     let refused = rig.leases.open(Rig::open_lease()).await.unwrap_err();
-    assert!(matches!(refused, LeasesError::TooMany { running: 3, limit: 3 }), "{refused:?}");
+    assert!(matches!(refused, LeasesError::TooMany { running: 3, limit: 3, bound: Bound::All }), "{refused:?}");
     assert_eq!(refused.kind(), ErrorKind::Busy);
     let failed = rig.leases.failed(made[0], "no such program".to_owned()).await.unwrap();
     assert_eq!((failed.state, failed.last_error.as_deref()), (LeaseState::Closed, Some("no such program")));

@@ -266,7 +266,8 @@ async fn log_query_answers_over_the_router() {
     let mut builder = crate::router::RouterBuilder::new();
     register(&mut builder, rig.log.clone());
     let router = builder.build("1");
-    let caller = crate::router::Caller { origin: crate::router::Origin::Socket { uid: 0, pid: None }, client: None };
+    let origin = crate::router::Origin::Socket { uid: 0, pid: None };
+    let caller = crate::router::Caller { origin, lineage: None, client: None };
     let frame = r#"{"jsonrpc":"2.0","id":1,"method":"log/query","params":{"limit":2,"text":"ASKED"}}"#;
     let answer = router.answer_frame(&std::sync::Arc::new(caller), frame.as_bytes()).await.unwrap();
     let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();

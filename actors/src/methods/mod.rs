@@ -4,6 +4,7 @@
 
 pub(crate) mod agent;
 mod daemon;
+mod lease;
 pub(crate) mod session;
 
 use std::path::PathBuf;
@@ -41,5 +42,6 @@ pub fn router(context: &MethodContext) -> Router {
     agent::register(&mut builder, context);
     log::register(&mut builder, context.handles.log.clone());
     session::register(&mut builder, context);
+    lease::register(&mut builder, context);
     builder.build(context.facts.version)
 }

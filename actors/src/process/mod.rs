@@ -8,9 +8,15 @@
 //! - [`proc_table`]: the real table, `/proc` and pidfds;
 //! - [`stat`]: one line of `/proc/PID/stat`;
 //! - [`verify`]: which tree belongs to a lease;
-//! - [`end`]: TERM, grace, KILL.
+//! - [`careful`]: which tree belongs to a row that knows of no lease;
+//! - [`cgroup`]: a cgroup of its own for each tree, where there can be one;
+//! - [`end`]: TERM, grace, KILL;
+//! - [`lineage`]: whose child a process is.
 
+pub mod careful;
+pub mod cgroup;
 pub mod end;
+pub mod lineage;
 pub mod proc_table;
 pub mod stat;
 pub mod table;
@@ -18,8 +24,13 @@ pub mod table;
 pub(crate) mod tests;
 pub mod verify;
 
-pub use end::{EndOptions, EndReport, end_tree};
+pub use careful::{CarefulVerdict, StoredCommand, StoredProcess, StoredTree, verify_stored};
+pub use cgroup::{Cgroups, CgroupsUnavailable};
+pub use end::{EndOptions, EndReport, end_cgroup, end_stored, end_tree};
+pub use lineage::{Ancestor, ChainEnd, Claim, Lineage, LineageError, lineage_of};
 pub use proc_table::ProcTable;
 pub use stat::{ProcessStat, descendants_of};
 pub use table::{ProcessHandle, ProcessTable, TableError, environment_value};
-pub use verify::{Check, LeaseEvidence, OwnedProcess, OwnedProcessTree, Verification, verify_owned_tree};
+pub use verify::{
+    Check, Finding, LeaseEvidence, Outcome, OwnedProcess, OwnedProcessTree, Verification, inspect, verify_owned_tree,
+};

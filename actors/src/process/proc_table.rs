@@ -1,14 +1,17 @@
 //! The real process table: `/proc` and pidfds.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid};
 
+use super::cgroup;
 use super::stat::ProcessStat;
 use super::table::{ProcessHandle, ProcessTable, TableError};
 
@@ -79,6 +82,38 @@ impl ProcessTable for ProcTable {
     fn executable(&self, pid: i32) -> Result<Option<PathBuf>, TableError> {
         let path = format!("/proc/{pid}/exe");
         self.answer(std::fs::read_link(&path), || format!("read {path}"))
+    }
+
+    fn command_line(&self, pid: i32) -> Result<Option<Vec<OsString>>, TableError> {
+        let path = format!("/proc/{pid}/cmdline");
+        let Some(mut block) = self.answer(std::fs::read(&path), || format!("read {path}"))? else {
+            return Ok(None);
+        };
+        // Each word ends with a zero byte; one that rewrote its title may have left the last one out.
+        if block.last() == Some(&0) {
+            block.pop();
+        } else if block.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        Ok(Some(block.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect()))
+    }
+
+    fn cgroup_path(&self, pid: i32) -> Result<Option<PathBuf>, TableError> {
+        let path = format!("/proc/{pid}/cgroup");
+        let content = self.answer(std::fs::read(&path), || format!("read {path}"))?;
+        Ok(content.as_deref().and_then(cgroup::unified_path))
+    }
+
+    fn cgroup_members(&self, directory: &Path) -> Result<Option<Vec<i32>>, TableError> {
+        cgroup::members(directory).map_err(|error| unavailable(format!("read cgroup {}", directory.display()), &error))
+    }
+
+    fn cgroup_kill(&self, directory: &Path) -> Result<(), TableError> {
+        cgroup::kill(directory).map_err(|error| unavailable(format!("kill cgroup {}", directory.display()), &error))
+    }
+
+    fn cgroup_remove(&self, directory: &Path) -> Result<(), TableError> {
+        cgroup::remove(directory).map_err(|error| unavailable(format!("remove cgroup {}", directory.display()), &error))
     }
 
     fn list(&self) -> Result<Vec<ProcessStat>, TableError> {
@@ -197,6 +232,8 @@ mod tests {
         assert_eq!(listed.start_ticks, stat.start_ticks);
         assert_eq!(table.executable(own).unwrap().unwrap(), std::env::current_exe().unwrap());
         assert_eq!(table.boot_id().unwrap().len(), 36);
+        let words: Vec<OsString> = std::env::args_os().collect();
+        assert_eq!(table.command_line(own).unwrap().unwrap(), words);
         let handle = table.open(own).unwrap().unwrap();
         assert!(!handle.wait_ended(Duration::ZERO).unwrap());
         let again = table.open(own).unwrap().unwrap();

@@ -1,6 +1,7 @@
 //! What the verification asks about processes. A trait, so that a test can let a PID be recycled between two questions.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -56,6 +57,39 @@ pub trait ProcessTable: Send + Sync {
     /// # Errors
     /// When it can't be told.
     fn executable(&self, pid: i32) -> Result<Option<PathBuf>, TableError>;
+
+    /// Returns program and arguments as the process shows them now; it may have rewritten them. Empty for a kernel thread
+    /// and a zombie, `None` when there is no such process.
+    ///
+    /// # Errors
+    /// When it can't be told.
+    fn command_line(&self, pid: i32) -> Result<Option<Vec<OsString>>, TableError>;
+
+    /// Returns the path of the process's cgroup below the root of the unified hierarchy, as `/proc/PID/cgroup` has it. `None`
+    /// when there is no such process or no unified hierarchy.
+    ///
+    /// # Errors
+    /// When it can't be told.
+    fn cgroup_path(&self, pid: i32) -> Result<Option<PathBuf>, TableError>;
+
+    /// Returns the processes in the cgroup at `directory` and below it; `None` when there is no such cgroup.
+    ///
+    /// # Errors
+    /// When it can't be told.
+    fn cgroup_members(&self, directory: &Path) -> Result<Option<Vec<i32>>, TableError>;
+
+    /// Kills everything in the cgroup at `directory` and below it, in one step that no fork can outrun. Nothing happens when
+    /// there is no such cgroup.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn cgroup_kill(&self, directory: &Path) -> Result<(), TableError>;
+
+    /// Removes the cgroup at `directory` and those below it; they must be empty. Nothing happens when there is none.
+    ///
+    /// # Errors
+    /// When processes are left in it, or the kernel refuses.
+    fn cgroup_remove(&self, directory: &Path) -> Result<(), TableError>;
 
     /// Returns all processes.
     ///

@@ -39,6 +39,12 @@ pub trait TreeBuilder: Send + Sync + 'static {
     /// Declares the surfaces. Called once a root; nothing is started yet.
     fn build(&self, context: &BuildContext<Self::Config>) -> Built<Self::Handles>;
 
+    /// Settles what only the Tree can settle, once Live has ended and before the Tree does: at the end for good, never at a
+    /// reload. Does nothing by default.
+    fn settle(&self, _handles: &Self::Handles) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// Tells what outlives a reload of the configuration that is now in force. Called in each reload that can no longer be
     /// refused, before the Tree ends.
     fn configure_upper(&self, handles: &Self::Handles, config: &Self::Config) -> impl Future<Output = ()> + Send;

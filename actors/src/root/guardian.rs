@@ -29,8 +29,9 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Ends everything that has started, in the reverse order. `hurry` turning true ends the wait for what is in flight.
-    async fn stop(self, mut hurry: watch::Receiver<bool>) {
+    /// Ends everything that has started, in the reverse order; `last_work` is done between Live and Tree. `hurry` turning
+    /// true ends the wait for what is in flight.
+    async fn stop(self, mut hurry: watch::Receiver<bool>, last_work: impl Future<Output = ()>) {
         let settle = async {
             // The fixed actors of Live know the turns in flight, so they settle them and start no more.
             if let Some(fixed) = &self.live_fixed {
@@ -39,6 +40,7 @@ impl Parts {
             if let Some(live) = &self.live {
                 live.stop().await;
             }
+            last_work.await;
         };
         tokio::select! {
             () = settle => {}
@@ -327,13 +329,19 @@ impl<B: TreeBuilder> GuardianState<B> {
         self.view.send_modify(|view| view.phase = Phase::Stopping);
         let listeners = self.listeners.take();
         let hurry = self.hurry.subscribe();
+        let (builder, handles) = (Arc::clone(&self.builder), self.handles.clone());
         let myself = myself.clone();
         let work = async move {
             let stop = async {
                 if let Some(mut listeners) = listeners {
                     listeners.stop().await;
                 }
-                parts.stop(hurry).await;
+                let last_work = async {
+                    if let Some(handles) = &handles {
+                        builder.settle(handles).await;
+                    }
+                };
+                parts.stop(hurry, last_work).await;
             };
             if AssertUnwindSafe(stop).catch_unwind().await.is_err() {
                 tracing::error!("the shutdown panicked; what was left is ended at once");

@@ -8,12 +8,15 @@ use holdfast_protocol::methods::rpc::PeerInfo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::channel::FrameSender;
+use crate::process::{Lineage, LineageError};
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// How they came in, and what the system or a token says of them.
     pub origin: Origin,
+    /// Whose child the calling process is, over the unix socket; see [`crate::leases::LeasesHandle::requester`].
+    pub lineage: Option<Arc<Result<Lineage, LineageError>>>,
     /// What they call themselves. Not to be trusted.
     pub client: Option<PeerInfo>,
 }

@@ -12,7 +12,7 @@ use crate::supervisor::{DynamicSupervisor, Ended, Limits};
 use crate::surface::{Context, Fault, Surface};
 
 fn caller() -> Arc<Caller> {
-    Arc::new(Caller { origin: Origin::Socket { uid: 0, pid: None }, client: None })
+    Arc::new(Caller { origin: Origin::Socket { uid: 0, pid: None }, lineage: None, client: None })
 }
 
 async fn ask(router: &Router, frame: &str) -> Option<Value> {

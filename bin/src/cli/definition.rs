@@ -94,6 +94,9 @@ pub enum Command {
     /// Look at agents and find installed ones
     #[command(subcommand, arg_required_else_help = true)]
     Agent(AgentCommand),
+    /// Look at the leases of agent processes
+    #[command(subcommand, arg_required_else_help = true)]
+    Lease(LeaseCommand),
     /// Show the daemon, its surfaces and what they do
     ///
     ///     holdfast status --json | jq -r '.surfaces[] | select(.state != "up") | .name'
@@ -302,6 +305,70 @@ pub struct SessionEventsArguments {
     /// Print at most N events
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
+}
+
+/// `holdfast lease …`
+#[derive(Debug, Subcommand)]
+#[command(disable_help_subcommand = true)]
+pub enum LeaseCommand {
+    /// List process leases, latest first
+    ///
+    /// Each agent process runs under a lease: the record that makes its tree ours to end.
+    ///
+    ///     holdfast lease list --open
+    ///     holdfast lease list --json | jq -r '.[] | select(.state == "lost") | .last_error'
+    #[command(verbatim_doc_comment)]
+    List(LeaseListArguments),
+    /// Show one lease
+    ///
+    /// LEASE is an id, the start of one, or a short id as `lease list` shows it.
+    ///
+    ///     holdfast lease show 0199a3…c2
+    #[command(verbatim_doc_comment)]
+    Show(LeaseArguments),
+    /// Check a lease against the live processes, and signal nothing
+    ///
+    /// Shows each check and what was found. Exits with 4 when a check can't be made.
+    ///
+    ///     holdfast lease verify 0199a3…c2
+    #[command(verbatim_doc_comment)]
+    Verify(LeaseArguments),
+    /// Look after leases that earlier runs of the daemon left open
+    ///
+    /// The daemon does this by itself at its start. Only verified trees are ended; what can't be verified is kept.
+    ///
+    ///     holdfast lease reap --dry-run
+    #[command(verbatim_doc_comment)]
+    Reap(LeaseReapArguments),
+}
+
+/// `holdfast lease list`
+#[derive(Debug, Args)]
+pub struct LeaseListArguments {
+    /// Show only leases of this agent
+    #[arg(long, value_name = "AGENT")]
+    pub agent: Option<String>,
+    /// Show only leases that are not over
+    #[arg(long)]
+    pub open: bool,
+    /// Show at most N leases
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+}
+
+/// `holdfast lease show`, `holdfast lease verify`
+#[derive(Debug, Args)]
+pub struct LeaseArguments {
+    /// Lease id, or enough of it
+    pub lease: String,
+}
+
+/// `holdfast lease reap`
+#[derive(Debug, Args)]
+pub struct LeaseReapArguments {
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `holdfast rpc`

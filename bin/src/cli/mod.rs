@@ -11,6 +11,7 @@ pub use clap::Parser;
 pub use completions::completion_script;
 pub use definition::{
     AcpArguments, AgentAddArguments, AgentCommand, Cli, Command, CompletionsArguments, DaemonArguments,
-    GlobalArguments, LeaseExecArguments, RpcArguments, RunArguments, SessionAppendArguments, SessionCommand,
-    SessionEventsArguments, SessionListArguments, SessionNewArguments, SessionShowArguments,
+    GlobalArguments, LeaseArguments, LeaseCommand, LeaseExecArguments, LeaseListArguments, LeaseReapArguments,
+    RpcArguments, RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
+    SessionNewArguments, SessionShowArguments,
 };

@@ -8,6 +8,7 @@ mod agent;
 mod connection;
 mod daemon;
 mod init;
+mod lease;
 mod reading;
 mod rpc;
 mod run;
@@ -28,7 +29,7 @@ pub use run::turn;
 pub use session::find as find_session;
 pub use start::connect_or_start;
 
-use crate::cli::{AgentCommand, Command, GlobalArguments, SessionCommand, completion_script};
+use crate::cli::{AgentCommand, Command, GlobalArguments, LeaseCommand, SessionCommand, completion_script};
 use crate::render::{Exit, Failure, Renderer};
 
 /// Where a command works.
@@ -71,6 +72,10 @@ pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<
         Command::Session(SessionCommand::New(arguments)) => session::new(arguments, place, renderer),
         Command::Session(SessionCommand::Append(arguments)) => session::append(arguments, place, renderer),
         Command::Session(SessionCommand::Events(arguments)) => session::events(arguments, place, renderer),
+        Command::Lease(LeaseCommand::List(arguments)) => lease::list(arguments, place, renderer),
+        Command::Lease(LeaseCommand::Show(arguments)) => lease::show(arguments, place, renderer),
+        Command::Lease(LeaseCommand::Verify(arguments)) => lease::verify(arguments, place, renderer),
+        Command::Lease(LeaseCommand::Reap(arguments)) => lease::reap(arguments, place, renderer),
         Command::Agent(AgentCommand::List) => agent::list(place, renderer),
         Command::Completions(arguments) => renderer.verbatim(&completion_script(arguments.shell)).map(|()| Exit::Ok),
         Command::Agent(AgentCommand::Detect { write }) => agent::detect(*write, place, renderer),

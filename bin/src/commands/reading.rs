@@ -112,7 +112,7 @@ impl Files {
             runtime: runtime()?,
             place: place_at_rest(place)?,
             opened: None,
-            caller: Arc::new(Caller { origin, client: None }),
+            caller: Arc::new(Caller { origin, lineage: None, client: None }),
             request: Vec::new(),
             answer: Cursor::default(),
         })

@@ -361,6 +361,108 @@ mine   disabled         0      0  my-agent --acp
     );
 }
 
+fn lease(id: &str, state: &str, extra: Value) -> Value {
+    let mut lease = json!({
+        "lease_id": id, "agent": "demo", "state": state, "root_pid": 4242,
+        "started_at": "2026-11-30T19:58:00Z", "started_at_ms": 1_796_068_680_000_i64,
+        "state_changed_at": "2026-11-30T19:58:00Z", "state_changed_at_ms": 1_796_068_680_000_i64,
+    });
+    lease.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    lease
+}
+
+#[test]
+fn leases_are_listed_with_what_went_wrong() {
+    let script = |_: &str, params: &Value| {
+        Ok(if params.get("cursor").is_none() {
+            json!({ "leases": [lease(A, "open", json!({ "session_id": B }))], "next_cursor": "next" })
+        } else {
+            json!({ "leases": [lease(B, "lost", json!({ "last_error": "the process was gone already" }))] })
+        })
+    };
+    let (text, asked) = Daemon::play(script).typed(&["lease", "list", "--open", "--limit", "2"]);
+    assert_eq!(
+        text,
+        "\
+lease      agent  session     pid  started    state  note
+0199a3…c2  demo   0199a3…71  4242  2 min ago  open
+0199a3…71  demo   –          4242  2 min ago  lost   the process was gone already
+--- stderr
+--- exit 0
+"
+    );
+    assert_eq!(asked[0].1, json!({ "unfinished": true, "limit": 2 }));
+    assert_eq!(asked[1].1, json!({ "unfinished": true, "limit": 1, "cursor": "next" }));
+    let (text, _) = Daemon::play(|_, _| Ok(json!({ "leases": [] }))).typed(&["lease", "show", "0199a3…c2"]);
+    assert_eq!(text, "--- stderr\nerror: no lease `0199a3…c2`\nhint: holdfast lease list\n--- exit 3\n");
+}
+
+#[test]
+fn the_evidence_for_a_lease_is_shown_check_by_check() {
+    let verified = |verdict: &str, checks: Value| {
+        json!({ "lease_id": A, "state": "open", "verdict": verdict, "reason": "it differs", "checks": checks,
+                "processes": [{ "pid": 4242, "parent_pid": 1, "process_group_id": 4242, "session_id": 4242 }] })
+    };
+    let foreign = verified(
+        "foreign",
+        json!([
+            { "check": "root_pid", "outcome": "passed", "found": "4242" },
+            { "check": "pidfd_inode", "outcome": "failed", "recorded": "17", "found": "18" },
+            { "check": "cgroup", "outcome": "not_recorded" },
+            { "check": "descendants", "outcome": "not_made" },
+        ]),
+    );
+    let answer = foreign.clone();
+    let (text, _) = Daemon::play(move |_, _| Ok(answer.clone())).typed(&["lease", "verify", A]);
+    assert_eq!(
+        text,
+        "\
+check        outcome       found
+root pid     passed        4242
+pidfd inode  failed        18, recorded was 17
+cgroup       not recorded  –
+descendants  not made      –
+foreign · what lives there is not this lease's and is never signalled
+it differs
+processes: 4242
+--- stderr
+--- exit 0
+"
+    );
+    let answer = foreign.clone();
+    let (text, _) = Daemon::play(move |_, _| Ok(answer.clone())).typed(&["lease", "verify", A, "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(text.split("--- stderr").next().unwrap()).unwrap(), foreign);
+    let unclear = verified("unclear", json!([{ "check": "boot", "outcome": "unknown", "why": "no /proc" }]));
+    let (text, _) = Daemon::play(move |_, _| Ok(unclear.clone())).typed(&["lease", "verify", A]);
+    assert!(text.contains("boot   unknown  no /proc\n") && text.ends_with("--- exit 4\n"), "{text}");
+}
+
+#[test]
+fn a_reaping_tells_what_it_did_and_a_dry_run_what_it_would() {
+    let result = |dry_run: bool| {
+        json!({ "dry_run": dry_run, "closed": [A], "lost": [], "expired": 3,
+                "kept": [{ "lease_id": B, "why": "could not be verified: no /proc" }] })
+    };
+    let (text, asked) = Daemon::play(move |_, _| Ok(result(true))).typed(&["lease", "reap", "--dry-run"]);
+    assert_eq!(
+        text,
+        "\
+lease      outcome      note
+0199a3…c2  to be ended
+0199a3…71  to be kept   could not be verified: no /proc
+--- stderr
+3 old leases would be removed
+--- exit 0
+"
+    );
+    assert_eq!(asked[0], ("lease/reap".to_owned(), json!({ "dry_run": true })));
+    let (text, _) = Daemon::play(move |_, _| Ok(result(false))).typed(&["lease", "reap"]);
+    assert!(text.contains("0199a3…c2  ended\n") && text.contains("3 old leases removed\n"), "{text}");
+    let nothing = json!({ "dry_run": false, "closed": [], "lost": [], "kept": [], "expired": 0 });
+    let (text, _) = Daemon::play(move |_, _| Ok(nothing.clone())).typed(&["lease", "reap"]);
+    assert_eq!(text, "--- stderr\nno lease of an earlier run is open\n--- exit 0\n");
+}
+
 #[test]
 fn completions_need_no_daemon_and_no_root() {
     let text = typed(&["completions", "bash"], PathBuf::from("/nowhere"));

@@ -22,7 +22,11 @@ impl RouterDispatch {
 impl Dispatch for RouterDispatch {
     fn dispatch(&self, frame: Vec<u8>, caller: HttpCaller) -> BoxFuture<'static, Vec<u8>> {
         let router = Arc::clone(&self.router);
-        let caller = Arc::new(Caller { origin: Origin::Http { peer: caller.peer, device_id: None }, client: None });
+        let caller = Arc::new(Caller {
+            origin: Origin::Http { peer: caller.peer, device_id: None },
+            lineage: None,
+            client: None,
+        });
         Box::pin(async move { router.answer_frame(&caller, &frame).await.unwrap_or_default() })
     }
 }

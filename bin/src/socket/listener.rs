@@ -222,10 +222,11 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>) {
         drain: limits.finish + Duration::from_secs(1),
         stop: Duration::from_secs(1),
     };
-    let connection = Connection::new(stream, peer, shared.service.clone(), shared.stopping.subscribe(), open);
+    let (service, stopping) = (shared.service.clone(), shared.stopping.subscribe());
     let supervisor = shared.supervisor.clone();
     // A task of its own: the supervisor that starts the connection may be waiting for this listener to end.
     tokio::spawn(async move {
+        let connection = Connection::new(stream, peer.look().await, service, stopping, open);
         if let Err(error) = supervisor.spawn("connection", child, connection, |_ended| {}).await {
             tracing::debug!(%error, "a connection could not be started");
         }

@@ -6,6 +6,7 @@
 pub mod acp;
 pub mod agent;
 pub mod daemon;
+pub mod lease;
 pub mod log;
 pub mod rpc;
 pub mod session;
@@ -48,6 +49,10 @@ pub fn of_router() -> Vec<MethodDescriptor> {
         MethodDescriptor::of::<session::Show>(),
         MethodDescriptor::of::<session::Close>(),
         MethodDescriptor::of::<agent::List>(),
+        MethodDescriptor::of::<lease::List>(),
+        MethodDescriptor::of::<lease::Show>(),
+        MethodDescriptor::of::<lease::Verify>(),
+        MethodDescriptor::of::<lease::Reap>(),
         MethodDescriptor::of::<log::Query>(),
     ]
 }

@@ -3,6 +3,7 @@
 //! One writer, owned by the actor; reads take a read-only connection and see committed rows only. Positions are given
 //! out by whoever owns the live session, so a change that is sent again after an unknown outcome is stored once.
 
+mod ownership;
 mod read;
 mod recover;
 mod row;
@@ -21,6 +22,7 @@ use crate::kit::{
 };
 use write::{ChangeWork, CreateWork};
 
+pub use ownership::{Ownership, ownership_list};
 pub use read::{
     PAGE_MAX, SessionFilter, SessionPosition, count_running, session_find_by_key, session_get, session_list, turn_list,
     update_page,

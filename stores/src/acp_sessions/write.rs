@@ -6,6 +6,7 @@ use serde_json::json;
 use sqlx::SqliteConnection;
 
 use super::ROLE;
+use super::ownership::ownership_set;
 use super::read::session_get;
 use super::row::{
     AcpSessionRow, AcpSessionRowId, NewAcpSession, RowChange, SessionChange, TurnBegin, TurnEnd, TurnState,
@@ -22,12 +23,13 @@ row_insert! {
         seq: i64,
         turn_number: Option<i64>,
         kind: &'a str,
+        method: Option<&'a str>,
         params_json: &'a str,
         created_at_ms: i64,
     }
     store: ROLE,
     action: "append updates",
-    sql: "INSERT INTO acp_update (session, seq, turn_number, kind, params_json, created_at_ms) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (session, seq) DO NOTHING",
+    sql: "INSERT INTO acp_update (session, seq, turn_number, kind, method, params_json, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, seq) DO NOTHING",
 }
 
 /// Changes of sessions.
@@ -84,6 +86,7 @@ fn updates_of(change: &SessionChange) -> impl Iterator<Item = UpdateInsert<'_>> 
         seq: update.seq,
         turn_number: update.turn_number,
         kind: &update.kind,
+        method: update.method.as_deref(),
         params_json: &update.params,
         created_at_ms: update.created_at_ms,
     })
@@ -244,15 +247,14 @@ impl BatchWork for CreateWork {
         let instance_id = session.instance_id.to_string();
         let made = sqlx::query!(
             "INSERT INTO acp_session (session_id, agent_id, session_key, cwd, new_params_json, status, turn_state,
-                owner_session_key, backend, instance_id, boot_id, created_at_ms, updated_at_ms)
-             VALUES (?1, ?2, ?3, ?4, ?5, 'starting', 'idle', ?6, 'acp', ?7, ?8, ?9, ?9)
+                backend, instance_id, boot_id, created_at_ms, updated_at_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, 'starting', 'idle', 'acp', ?6, ?7, ?8, ?8)
              ON CONFLICT (agent_id, session_key) WHERE session_key IS NOT NULL DO NOTHING",
             session_id,
             agent_id,
             session.session_key,
             session.cwd,
             session.new_params,
-            session.owner_session_key,
             instance_id,
             session.boot_id,
             session.created_at_ms
@@ -263,6 +265,7 @@ impl BatchWork for CreateWork {
         if made.rows_affected() == 0 {
             return Ok(None);
         }
+        ownership_set(writer, session.session_id, session.owner_session_key.as_deref()).await?;
         session_get(writer, session.session_id).await
     }
 }

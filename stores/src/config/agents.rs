@@ -11,9 +11,10 @@ use super::permissions::AgentPermissions;
 use super::secret::Secret;
 use super::section::{ConfigSection, SectionProblem};
 use super::suggest::nearest;
+use super::visibility::AgentVisibility;
 
 /// Names that the daemon sets in every adapter's environment, so a configuration may not.
-const RESERVED_VARIABLES: &[&str] = &["HOLDFAST_LEASE_ID", "HOLDFAST_INSTANCE_ID"];
+const RESERVED_VARIABLES: &[&str] = &["HOLDFAST_LEASE_ID", "HOLDFAST_INSTANCE_ID", "HOLDFAST_SESSION_ID"];
 
 /// All agents, by alias.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -32,8 +33,12 @@ pub struct AgentConfig {
     pub env: BTreeMap<String, Secret>,
     /// What is answered when it asks for permission; the rest comes from `[permissions]`.
     pub permissions: AgentPermissions,
+    /// Which sessions it may see when it asks the daemon from within one of its own.
+    pub visibility: AgentVisibility,
     /// Seconds without a turn after which its process is ended; sessions stay resumable.
     pub idle_timeout_s: u64,
+    /// Its adapter processes that may run at once; no bound of its own when missing. Past it the caller gets `busy`.
+    pub max_processes: Option<u32>,
 }
 
 impl Default for AgentConfig {
@@ -43,7 +48,9 @@ impl Default for AgentConfig {
             builtin: None,
             env: BTreeMap::new(),
             permissions: AgentPermissions::default(),
+            visibility: AgentVisibility::default(),
             idle_timeout_s: 900,
+            max_processes: None,
         }
     }
 }
@@ -229,6 +236,9 @@ impl AgentConfig {
         }
         if self.idle_timeout_s == 0 {
             add(&["idle_timeout_s"], "must be 1 or more", "leave the key out for the default");
+        }
+        if self.max_processes == Some(0) {
+            add(&["max_processes"], "0 lets the agent not run at all", "use 1 or more, or leave the key out");
         }
         // A century: past it, arithmetic on instants could overflow.
         if self.idle_timeout_s > 100 * 366 * 86_400 {

@@ -20,6 +20,7 @@ mod section;
 mod snapshot;
 mod source;
 mod suggest;
+mod visibility;
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ pub use section::{ConfigSection, DuplicateSection, SectionDescriptor, SectionPro
 pub use snapshot::{ConfigSnapshot, Revision};
 pub use source::Position;
 pub use suggest::nearest;
+pub use visibility::{A2aPolicy, AgentVisibility, SessionVisibility};
 
 /// The key that says which layout the file has; missing means the first.
 pub const SCHEMA_VERSION_KEY: &str = "schema_version";

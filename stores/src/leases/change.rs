@@ -51,11 +51,11 @@ impl BatchWork for ChangeWork {
                 insert(writer, new, now_ms).await?;
                 new.lease_id
             }
-            LeaseChange::Open { lease_id, root } => {
+            LeaseChange::Open { lease_id, root, in_cgroup } => {
                 if let Err(refusal) = may_become(writer, *lease_id, LeaseState::Open).await? {
                     return Ok(Err(refusal));
                 }
-                open(writer, *lease_id, root, now_ms).await?;
+                open(writer, *lease_id, root, *in_cgroup, now_ms).await?;
                 *lease_id
             }
             LeaseChange::Move { lease_id, state, exit, error } => {
@@ -63,6 +63,10 @@ impl BatchWork for ChangeWork {
                     return Ok(Err(refusal));
                 }
                 change_state(writer, *lease_id, *state, exit.as_ref(), error.as_deref(), now_ms).await?;
+                *lease_id
+            }
+            LeaseChange::Exited { lease_id, exit } => {
+                exited(writer, *lease_id, exit).await?;
                 *lease_id
             }
             LeaseChange::Note { lease_id, error } => {
@@ -93,17 +97,19 @@ async fn insert(writer: &mut SqliteConnection, new: &NewLease, now_ms: i64) -> R
     let session_id = new.session_id.map(|id| id.0.as_bytes().to_vec());
     let wrapper_root = new.wrapper_root.as_os_str().as_bytes();
     let wrapper_path = new.wrapper_path.as_os_str().as_bytes();
+    let cgroup_path = new.cgroup_path.as_ref().map(|path| path.as_os_str().as_bytes());
     let command_hash = new.command_hash.as_slice();
     sqlx::query!(
-        "INSERT INTO process_leases (lease_id, instance_id, session_id, agent, wrapper_root, wrapper_path, command_hash,
-             boot_id, started_at_ms, state, state_changed_at_ms)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'starting', ?)",
+        "INSERT INTO process_leases (lease_id, instance_id, session_id, agent, wrapper_root, wrapper_path, cgroup_path,
+             command_hash, boot_id, started_at_ms, state, state_changed_at_ms)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'starting', ?)",
         lease_id,
         instance_id,
         session_id,
         new.agent,
         wrapper_root,
         wrapper_path,
+        cgroup_path,
         command_hash,
         new.boot_id,
         now_ms,
@@ -119,6 +125,7 @@ async fn open(
     writer: &mut SqliteConnection,
     lease_id: LeaseId,
     root: &LeaseRoot,
+    in_cgroup: bool,
     now_ms: i64,
 ) -> Result<(), StoreError> {
     let id = lease_id.0.as_bytes().as_slice();
@@ -126,12 +133,13 @@ async fn open(
     let pidfd_ino = root.pidfd_ino.map(u64::cast_signed);
     sqlx::query!(
         "UPDATE process_leases SET root_pid = ?, root_start_ticks = ?, root_pidfd_ino = ?, process_group_id = ?,
-             state = 'open', state_changed_at_ms = ?
+             cgroup_path = CASE WHEN ? THEN cgroup_path END, state = 'open', state_changed_at_ms = ?
          WHERE lease_id = ?",
         root.pid,
         start_ticks,
         pidfd_ino,
         root.process_group_id,
+        in_cgroup,
         now_ms,
         id
     )
@@ -167,6 +175,21 @@ async fn change_state(
     .execute(writer)
     .await
     .in_store(ROLE, "change a lease")
+    .map(drop)
+}
+
+async fn exited(writer: &mut SqliteConnection, lease_id: LeaseId, exit: &LeaseExit) -> Result<(), StoreError> {
+    let id = lease_id.0.as_bytes().as_slice();
+    sqlx::query!(
+        "UPDATE process_leases SET exit_code = ?, exit_signal = ?
+         WHERE lease_id = ? AND exit_code IS NULL AND exit_signal IS NULL AND state IN ('closed', 'lost')",
+        exit.exit_code,
+        exit.exit_signal,
+        id
+    )
+    .execute(writer)
+    .await
+    .in_store(ROLE, "note a lease's exit")
     .map(drop)
 }
 

@@ -25,6 +25,7 @@ fn new_lease(lease_id: LeaseId) -> NewLease {
         wrapper_path: "/usr/bin/holdfast".into(),
         command_hash: [3; 32],
         boot_id: "boot".to_owned(),
+        cgroup_path: Some("/sys/fs/cgroup/holdfast/a".into()),
     }
 }
 
@@ -63,7 +64,7 @@ async fn brought(store: &mut LeasesStore, lease_id: LeaseId, state: LeaseState) 
 
 async fn step(store: &mut LeasesStore, lease_id: LeaseId, next: LeaseState) -> Result<LeaseRecord, Refusal> {
     let request = match next {
-        LeaseState::Open => LeaseChange::Open { lease_id, root: root() },
+        LeaseState::Open => LeaseChange::Open { lease_id, root: root(), in_cgroup: true },
         other => to(lease_id, other),
     };
     change(store, request, NOW_MS + 1).await
@@ -109,7 +110,10 @@ async fn a_lease_is_what_was_recorded_also_after_a_reopen() {
     let mut store = open_store(directory.path()).await;
     let made = change(&mut store, LeaseChange::Insert(new_lease(lease(1))), NOW_MS).await.unwrap();
     assert_eq!((made.state, made.root, made.started_at_ms), (LeaseState::Starting, None, NOW_MS));
-    let opened = change(&mut store, LeaseChange::Open { lease_id: lease(1), root: root() }, NOW_MS + 5).await.unwrap();
+    let opened =
+        change(&mut store, LeaseChange::Open { lease_id: lease(1), root: root(), in_cgroup: true }, NOW_MS + 5)
+            .await
+            .unwrap();
     assert_eq!((opened.root, opened.state_changed_at_ms), (Some(root()), NOW_MS + 5));
     let exit = LeaseExit { exit_code: None, exit_signal: Some(9) };
     let closed = LeaseChange::Move {
@@ -127,6 +131,12 @@ async fn a_lease_is_what_was_recorded_also_after_a_reopen() {
     assert_eq!(store.reads().lease_show(lease(2)).await.unwrap(), None);
     let again = change(&mut store, LeaseChange::Insert(new_lease(lease(1))), NOW_MS).await;
     assert_eq!(again, Err(Refusal::Exists { lease_id: lease(1) }));
+    let late = LeaseExit { exit_code: Some(1), exit_signal: None };
+    let exited = LeaseChange::Exited { lease_id: lease(1), exit: late };
+    assert_eq!(change(&mut store, exited.clone(), NOW_MS).await.unwrap().exit, exit, "what is known stays");
+    brought(&mut store, lease(3), LeaseState::Closed).await;
+    let exited = LeaseChange::Exited { lease_id: lease(3), exit: late };
+    assert_eq!(change(&mut store, exited, NOW_MS).await.unwrap().exit, late);
     let missing = LeaseChange::Note { lease_id: lease(9), error: "x".to_owned() };
     assert_eq!(change(&mut store, missing, NOW_MS).await, Err(Refusal::NotFound { lease_id: lease(9) }));
     store.close().await.unwrap();
@@ -147,6 +157,7 @@ async fn unfinished_leases_are_those_of_the_install_and_old_ones_expire() {
     assert_eq!(states, [LeaseState::Starting, LeaseState::Open, LeaseState::Closing]);
 
     assert_eq!(store.lease_expire(NOW_MS).await.unwrap(), 0);
+    assert_eq!(reads.lease_count_expired(NOW_MS + 100).await.unwrap(), 2);
     assert_eq!(store.lease_expire(NOW_MS + 100).await.unwrap(), 2, "only what is over");
     let left = reads.lease_list(&LeaseFilter::default(), None, 100).await.unwrap();
     assert_eq!(left.leases.len(), 4);
@@ -172,8 +183,16 @@ async fn pages_follow_each_other_without_gap_the_youngest_first() {
         }
     }
     assert_eq!(seen, [7, 6, 5, 4, 3, 2, 1]);
-    let unfinished = LeaseFilter { unfinished: true, agent: Some("claude".to_owned()), session_id: None };
-    assert_eq!(reads.lease_list(&unfinished, None, 100).await.unwrap().leases.len(), 4);
+    let count = async |filter: LeaseFilter| reads.lease_list(&filter, None, 100).await.unwrap().leases.len();
+    let of_claude = LeaseFilter { agent: Some("claude".to_owned()), ..LeaseFilter::default() };
+    assert_eq!(count(LeaseFilter { unfinished: true, ..of_claude.clone() }).await, 4);
+    assert_eq!(count(LeaseFilter { state: Some(LeaseState::Closed), ..of_claude }).await, 3);
+    let beginning = |prefix: &str| LeaseFilter { id_prefix: Some(prefix.to_owned()), ..LeaseFilter::default() };
+    assert_eq!(count(beginning("00000000-0000-0000-0000-00000000000")).await, 7);
+    assert_eq!(count(beginning("00000000000000000000000000000003")).await, 1);
+    assert_eq!(count(beginning("1")).await, 0);
+    assert_eq!(count(beginning("no id")).await, 0);
+    assert_eq!(count(beginning(&"0".repeat(40))).await, 0);
     let nobody = LeaseFilter { agent: Some("codex".to_owned()), ..LeaseFilter::default() };
     assert!(reads.lease_list(&nobody, None, 100).await.unwrap().leases.is_empty());
     store.close().await.unwrap();
@@ -186,8 +205,11 @@ async fn a_damaged_pid_is_read_as_it_is() {
     for (number, pid) in [(1, -1), (2, 0), (3, 1), (4, i64::MAX)] {
         change(&mut store, LeaseChange::Insert(new_lease(lease(number))), NOW_MS).await.unwrap();
         let root = LeaseRoot { pid, ..root() };
-        let opened = change(&mut store, LeaseChange::Open { lease_id: lease(number), root }, NOW_MS).await.unwrap();
+        let opened = change(&mut store, LeaseChange::Open { lease_id: lease(number), root, in_cgroup: false }, NOW_MS)
+            .await
+            .unwrap();
         assert_eq!(opened.root.unwrap().pid, pid);
+        assert_eq!(opened.cgroup_path, None, "it did not come to be in the cgroup that was made for it");
     }
     store.close().await.unwrap();
 }

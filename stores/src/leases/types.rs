@@ -26,6 +26,8 @@ pub struct NewLease {
     pub command_hash: [u8; 32],
     /// The running boot.
     pub boot_id: String,
+    /// The cgroup that the tree is to be put in, where there can be one.
+    pub cgroup_path: Option<PathBuf>,
 }
 
 /// The root of a lease's tree, the wrapper.
@@ -67,6 +69,8 @@ pub struct LeaseRecord {
     pub wrapper_path: PathBuf,
     /// The root of its tree, once it was spawned.
     pub root: Option<LeaseRoot>,
+    /// The cgroup made for its tree.
+    pub cgroup_path: Option<PathBuf>,
     /// BLAKE3 of the command as configured.
     pub command_hash: [u8; 32],
     /// The boot it belongs to.
@@ -94,6 +98,8 @@ pub enum LeaseChange {
         lease_id: LeaseId,
         /// Its tree's root.
         root: LeaseRoot,
+        /// Whether it is in the cgroup that was made for it; if not, the lease has none.
+        in_cgroup: bool,
     },
     /// Moves a lease on.
     Move {
@@ -105,6 +111,13 @@ pub enum LeaseChange {
         exit: Option<LeaseExit>,
         /// What went wrong; `None` keeps what is stored.
         error: Option<String>,
+    },
+    /// Adds how the root ended to a lease that is over and does not say; the state stays.
+    Exited {
+        /// Which.
+        lease_id: LeaseId,
+        /// How the tree's root ended.
+        exit: LeaseExit,
     },
     /// Notes what went wrong, without a change of state.
     Note {
@@ -161,4 +174,8 @@ pub struct LeaseFilter {
     pub session_id: Option<SessionId>,
     /// Only those that are not over.
     pub unfinished: bool,
+    /// Only those in this state.
+    pub state: Option<LeaseState>,
+    /// Only those whose id begins with this (hexadecimal digits; hyphens do not count).
+    pub id_prefix: Option<String>,
 }

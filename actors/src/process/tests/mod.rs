@@ -1,2 +1,4 @@
+mod careful;
+mod lineage;
 pub(crate) mod simulated;
 mod verify;

@@ -1,7 +1,8 @@
 //! A process table made of plain values, in which a test lets processes change between two questions.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ pub(crate) struct Process {
     pub(crate) stat: ProcessStat,
     pub(crate) environment: Vec<u8>,
     pub(crate) executable: PathBuf,
+    pub(crate) command_line: Vec<OsString>,
     pub(crate) inode: u64,
     /// What it does not die of.
     pub(crate) ignores: Vec<i32>,
@@ -27,6 +29,9 @@ pub(crate) enum Question {
     Stat(i32),
     Environment(i32),
     Executable(i32),
+    CommandLine(i32),
+    CgroupPath(i32),
+    Cgroup,
     List,
     Open(i32),
 }
@@ -45,6 +50,10 @@ pub(crate) struct World {
     pub(crate) inodes: bool,
     /// Signals sent: the receiver's inode and the number.
     pub(crate) sent: Vec<(u64, i32)>,
+    /// Cgroups and the pids in them.
+    pub(crate) cgroups: BTreeMap<PathBuf, Vec<i32>>,
+    /// Cgroups that were killed as a whole.
+    pub(crate) killed_cgroups: Vec<PathBuf>,
 }
 
 impl World {
@@ -116,6 +125,43 @@ impl ProcessTable for SimulatedTable {
 
     fn executable(&self, pid: i32) -> Result<Option<PathBuf>, TableError> {
         Ok(self.ask(Question::Executable(pid))?.find(pid).map(|process| process.executable.clone()))
+    }
+
+    fn command_line(&self, pid: i32) -> Result<Option<Vec<OsString>>, TableError> {
+        Ok(self.ask(Question::CommandLine(pid))?.find(pid).map(|process| process.command_line.clone()))
+    }
+
+    fn cgroup_path(&self, pid: i32) -> Result<Option<PathBuf>, TableError> {
+        let world = self.ask(Question::CgroupPath(pid))?;
+        Ok(world.cgroups.iter().find(|(_, members)| members.contains(&pid)).map(|(path, _)| path.clone()))
+    }
+
+    fn cgroup_members(&self, directory: &Path) -> Result<Option<Vec<i32>>, TableError> {
+        let world = self.ask(Question::Cgroup)?;
+        let live = |members: &Vec<i32>| members.iter().copied().filter(|pid| world.find(*pid).is_some()).collect();
+        Ok(world.cgroups.get(directory).map(live))
+    }
+
+    fn cgroup_kill(&self, directory: &Path) -> Result<(), TableError> {
+        let mut world = self.ask(Question::Cgroup)?;
+        world.killed_cgroups.push(directory.to_owned());
+        let reaper = world.own_pid;
+        for pid in world.cgroups.get(directory).cloned().unwrap_or_default() {
+            if let Some(inode) = world.find(pid).map(|process| process.inode) {
+                world.end(inode, reaper);
+            }
+        }
+        Ok(())
+    }
+
+    fn cgroup_remove(&self, directory: &Path) -> Result<(), TableError> {
+        let mut world = self.ask(Question::Cgroup)?;
+        let members = world.cgroups.get(directory).cloned().unwrap_or_default();
+        if members.iter().any(|pid| world.find(*pid).is_some()) {
+            return Err(TableError::Unavailable { action: "remove a cgroup".to_owned(), reason: "busy".to_owned() });
+        }
+        world.cgroups.remove(directory);
+        Ok(())
     }
 
     fn list(&self) -> Result<Vec<ProcessStat>, TableError> {

@@ -1,5 +1,6 @@
 //! One table of races and damages, each with what the verification must say; nothing foreign is ever signalled.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_protocol::ids::{InstanceId, LeaseId};
@@ -7,7 +8,8 @@ use holdfast_protocol::ids::{InstanceId, LeaseId};
 use super::simulated::{Process, Question, SimulatedTable, World};
 use crate::process::verify::find_by_environment;
 use crate::process::{
-    EndOptions, LeaseEvidence, OwnedProcessTree, ProcessStat, Verification, end_tree, verify_owned_tree,
+    Check, EndOptions, LeaseEvidence, Outcome, OwnedProcessTree, ProcessStat, Verification, end_cgroup, end_tree,
+    inspect, verify_owned_tree,
 };
 
 const WRAPPER: &str = "/opt/holdfast/bin/holdfast";
@@ -26,11 +28,12 @@ fn environment(lease: &str, instance: &str) -> Vec<u8> {
     format!("PATH=/bin\0HOLDFAST_LEASE_ID={lease}\0HOLDFAST_INSTANCE_ID={instance}\0").into_bytes()
 }
 
-fn process(pid: i32, parent_pid: i32, group: i32, start_ticks: u64) -> Process {
+pub(super) fn process(pid: i32, parent_pid: i32, group: i32, start_ticks: u64) -> Process {
     Process {
         stat: ProcessStat { pid, state: 'S', parent_pid, process_group_id: group, session_id: group, start_ticks },
         environment: Vec::new(),
         executable: "/usr/bin/node".into(),
+        command_line: vec!["node".into(), "/opt/agents/my agent/adapter.js".into()],
         inode: u64::try_from(pid).unwrap() + 9_000,
         ignores: Vec::new(),
     }
@@ -54,12 +57,13 @@ fn evidence() -> LeaseEvidence {
         root_pidfd_inode: Some(9_500),
         process_group_id: ROOT,
         wrapper_path: WRAPPER.into(),
+        cgroup: None,
     }
 }
 
 /// init, the daemon, a stranger, and one lease's tree: wrapper, adapter, a child of it, a grandchild in a session of its
 /// own, and an orphan in the group that the wrapper adopted.
-fn world() -> World {
+pub(super) fn world() -> World {
     let mut zombie = process(505, 501, ROOT, 7_020);
     zombie.stat.state = 'Z';
     World {
@@ -81,7 +85,7 @@ fn world() -> World {
     }
 }
 
-fn change(world: &mut World, pid: i32, change: impl FnOnce(&mut Process)) {
+pub(super) fn change(world: &mut World, pid: i32, change: impl FnOnce(&mut Process)) {
     change(world.processes.iter_mut().find(|process| process.stat.pid == pid).unwrap());
 }
 
@@ -219,6 +223,41 @@ fn evidence_against_the_live_processes() {
             },
             WHOLE,
         ),
+        (
+            "in the cgroup of the lease",
+            |world, evidence| in_cgroup(world, evidence, &[ROOT, 501, 502, 503, 504]),
+            WHOLE,
+        ),
+        (
+            "only the cgroup knows of it",
+            |world, evidence| {
+                world.processes.push(process(600, 1, 600, 7_500));
+                in_cgroup(world, evidence, &[ROOT, 501, 600]);
+            },
+            "owned [503, 502, 600, 504, 501]",
+        ),
+        ("in another cgroup", |world, evidence| in_cgroup(world, evidence, &[501]), "foreign Cgroup"),
+        (
+            "its cgroup is not there",
+            |world, evidence| {
+                in_cgroup(world, evidence, &[]);
+                world.cgroups.clear();
+            },
+            "foreign Cgroup",
+        ),
+        (
+            "cgroup refused",
+            |world, evidence| {
+                in_cgroup(world, evidence, &[ROOT]);
+                refuse(world, Question::Cgroup);
+            },
+            "cannot tell",
+        ),
+        (
+            "a cgroup that no lease has",
+            |_, evidence| evidence.cgroup = Some("/sys/fs/cgroup/user.slice".into()),
+            "foreign RecordedCgroup",
+        ),
     ];
     for (name, prepare, expected) in cases {
         let mut world = world();
@@ -231,7 +270,72 @@ fn evidence_against_the_live_processes() {
     }
 }
 
-fn refuse(world: &mut World, question: Question) {
+fn leaf() -> PathBuf {
+    format!("/sys/fs/cgroup/holdfast/{}", lease()).into()
+}
+
+fn in_cgroup(world: &mut World, evidence: &mut LeaseEvidence, members: &[i32]) {
+    world.cgroups.insert(leaf(), members.to_vec());
+    evidence.cgroup = Some(leaf());
+}
+
+#[test]
+fn each_check_is_listed_once_and_those_behind_the_deciding_one_are_not_made() {
+    let all = |prepare: fn(&mut World, &mut LeaseEvidence)| {
+        let (mut world, mut evidence) = (world(), evidence());
+        prepare(&mut world, &mut evidence);
+        let (findings, _) = inspect(&evidence, &SimulatedTable::new(world));
+        assert_eq!(findings.iter().map(|finding| finding.check).collect::<Vec<_>>(), Check::ALL);
+        findings.into_iter().map(|finding| finding.outcome).collect::<Vec<_>>()
+    };
+    let sound = all(|_, _| {});
+    for (check, outcome) in Check::ALL.into_iter().zip(sound) {
+        let expected = match check {
+            Check::RecordedCgroup | Check::Cgroup => matches!(outcome, Outcome::NotRecorded),
+            _ => matches!(outcome, Outcome::Passed { .. }),
+        };
+        assert!(expected, "{check:?}: {outcome:?}");
+    }
+    let reused = all(|world, _| change(world, ROOT, |root| root.inode = 77));
+    assert_eq!(reused[5], Outcome::Failed { recorded: "9500".to_owned(), found: "77".to_owned() });
+    assert!(reused[6..].iter().all(|outcome| *outcome == Outcome::NotMade), "{reused:?}");
+    let hidden = all(|world, _| refuse(world, Question::Environment(ROOT)));
+    assert!(matches!(&hidden[8], Outcome::Unknown { why } if why.contains("permission")), "{hidden:?}");
+}
+
+#[test]
+fn a_tree_that_outruns_the_sweeps_falls_with_its_cgroup() {
+    let (mut world, mut evidence) = (world(), evidence());
+    in_cgroup(&mut world, &mut evidence, &[ROOT, 501, 502, 503, 504, 700]);
+    let table = SimulatedTable::new(world);
+    let Verification::Owned(tree) = verify_owned_tree(&evidence, &table) else { panic!("not owned") };
+    // It appears afterwards, and no sweep gets hold of it.
+    table.world().processes.push(process(700, 1, 1, 9_000));
+    refuse(&mut table.world(), Question::Open(700));
+    let report = end_tree(tree, OPTIONS, &table);
+    assert!(report.ended && report.killed, "{report:?}");
+    let world = table.world();
+    assert_eq!(world.killed_cgroups, [leaf()]);
+    assert!(world.find(700).is_none() && world.find(450).is_some());
+}
+
+#[test]
+fn what_is_left_in_a_cgroup_gets_term_and_time_before_all_of_it_is_killed() {
+    let mut world = world();
+    world.cgroups.insert(leaf(), vec![503, 504]);
+    change(&mut world, 504, |process| process.ignores = vec![libc::SIGTERM]);
+    let table = SimulatedTable::new(world);
+    let report = end_cgroup(&leaf(), OPTIONS, &table);
+    assert!(report.ended && report.killed, "{report:?}");
+    let world = table.world();
+    assert_eq!(world.sent, [(9_503, libc::SIGTERM), (9_504, libc::SIGTERM)]);
+    assert!(world.find(503).is_none() && world.find(504).is_none() && world.find(501).is_some());
+    drop(world);
+    table.world().denied.insert(Question::Cgroup);
+    assert!(!end_cgroup(&leaf(), OPTIONS, &table).ended, "what can't be told is not ended");
+}
+
+pub(super) fn refuse(world: &mut World, question: Question) {
     world.denied.insert(question);
 }
 
@@ -283,7 +387,8 @@ fn owned(table: &SimulatedTable) -> OwnedProcessTree {
     }
 }
 
-const OPTIONS: EndOptions = EndOptions { grace: Duration::from_millis(20), kill_limit: Duration::from_millis(2_000) };
+pub(super) const OPTIONS: EndOptions =
+    EndOptions { grace: Duration::from_millis(20), kill_limit: Duration::from_millis(2_000) };
 
 #[test]
 fn ending_a_tree_signals_its_members_and_nobody_else() {

@@ -6,11 +6,14 @@ mod rpc;
 mod writer;
 
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use holdfast_actors::address::Down;
+use holdfast_actors::process::proc_table::ProcHandle;
+use holdfast_actors::process::{Lineage, LineageError, ProcTable, ProcessHandle, lineage_of};
 use holdfast_actors::surface::{Context, Fault, Surface};
 use holdfast_protocol::error::{ErrorKind, WireError};
 use tokio::net::UnixStream;
@@ -21,10 +24,20 @@ use super::SocketService;
 use super::listener::Open;
 
 /// Who is at the other end, as the kernel says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Peer {
     pub(super) uid: u32,
     pub(super) pid: Option<u32>,
+    /// A hold on the process that connected, where the kernel hands one out.
+    pidfd: Option<OwnedFd>,
+}
+
+/// What is known of whoever connected.
+#[derive(Debug, Clone)]
+pub(super) struct Connected {
+    pub(super) uid: u32,
+    pub(super) pid: Option<u32>,
+    pub(super) lineage: Option<Arc<Result<Lineage, LineageError>>>,
 }
 
 impl Peer {
@@ -41,14 +54,49 @@ impl Peer {
         if uid != ours && uid != 0 {
             return Err(WireError::new(ErrorKind::Denied, format!("the socket is user {ours}'s, not user {uid}'s")));
         }
-        Ok(Self { uid, pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()) })
+        let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        Ok(Self { uid, pid, pidfd: peer_pidfd(stream) })
     }
+
+    /// Looks whose child it is, before it can end. One outside of our PID namespace descends from nobody here.
+    pub(super) async fn look(self) -> Connected {
+        let Self { uid, pid, pidfd } = self;
+        let Some(number) = pid.and_then(|pid| i32::try_from(pid).ok()) else {
+            return Connected { uid, pid, lineage: None };
+        };
+        let looked = tokio::task::spawn_blocking(move || {
+            let held = pidfd.map(|pidfd| Box::new(ProcHandle::new(number, pidfd)) as Box<dyn ProcessHandle>);
+            lineage_of(number, held, &ProcTable)
+        });
+        // A look that panicked says nothing, which leaves its caller without rights.
+        let lineage = looked.await.unwrap_or(Err(LineageError::Gone));
+        Connected { uid, pid, lineage: Some(Arc::new(lineage)) }
+    }
+}
+
+/// Returns a pidfd of the process that connected; `None` before Linux 6.5, and where it has been reaped. Its number could
+/// pass to another process, this can't.
+fn peer_pidfd(stream: &UnixStream) -> Option<OwnedFd> {
+    let mut pidfd: libc::c_int = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).ok()?;
+    // SAFETY: both pointers are to live values of the sizes given; the kernel writes at most that.
+    let asked = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut pidfd).cast(),
+            &raw mut length,
+        )
+    };
+    // SAFETY: the kernel made the descriptor for us, and nothing else has it.
+    (asked == 0 && pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) })
 }
 
 /// The actor of one connection.
 pub(super) struct Connection {
     stream: Arc<UnixStream>,
-    peer: Peer,
+    peer: Connected,
     service: SocketService,
     /// Whether the whole socket is stopping.
     stopping: watch::Receiver<bool>,
@@ -59,7 +107,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         stream: UnixStream,
-        peer: Peer,
+        peer: Connected,
         service: SocketService,
         stopping: watch::Receiver<bool>,
         open: Open,
@@ -96,7 +144,7 @@ impl Surface for Connection {
     async fn start(&self, context: &Context<ConnectionMessage>) -> Result<Running, Down> {
         let (finish, finish_asked) = oneshot::channel();
         let stop = Stop { socket: self.stopping.clone(), connection: finish_asked };
-        let work = rpc::serve(Arc::clone(&self.stream), self.peer, self.service.clone(), stop);
+        let work = rpc::serve(Arc::clone(&self.stream), self.peer.clone(), self.service.clone(), stop);
         let stream = Arc::clone(&self.stream);
         let reporter = context.reporter();
         let task = tokio::spawn(async move {

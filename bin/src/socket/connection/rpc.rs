@@ -23,7 +23,7 @@ use tokio::time::{Duration, Instant};
 
 use super::requests::{BatchPlace, Requests};
 use super::writer::Writer;
-use super::{Peer, Stop, hung_up, raw, read_now};
+use super::{Connected, Stop, hung_up, raw, read_now};
 use crate::socket::{RawChannel, SocketService};
 
 /// How long the rest of an oversized frame is read and dropped, so that the client gets to read why.
@@ -38,7 +38,7 @@ const LINGER_SILENCE: Duration = Duration::from_millis(250);
 /// What reading from or writing to it failed with.
 pub(super) async fn serve(
     stream: Arc<UnixStream>,
-    peer: Peer,
+    peer: Connected,
     service: SocketService,
     mut stop: Stop,
 ) -> io::Result<()> {
@@ -96,10 +96,11 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(stream: &'a UnixStream, peer: Peer, service: SocketService) -> Self {
+    fn new(stream: &'a UnixStream, peer: Connected, service: SocketService) -> Self {
         let limits = service.limits;
         let (sender, outgoing) = channel(limits.queue_bytes);
-        let caller = Caller { origin: Origin::Socket { uid: peer.uid, pid: peer.pid }, client: None };
+        let origin = Origin::Socket { uid: peer.uid, pid: peer.pid };
+        let caller = Caller { origin, lineage: peer.lineage, client: None };
         let subscriptions = Arc::new(Semaphore::new(limits.subscriptions));
         Self {
             stream,
@@ -361,7 +362,7 @@ impl<'a> Session<'a> {
             return self.refuse(id, &error, place);
         }
         self.initialized = true;
-        let caller = Caller { origin: self.call.caller.origin.clone(), client: Some(params.client) };
+        let caller = Caller { client: Some(params.client), ..Caller::clone(&self.call.caller) };
         self.call.caller = Arc::new(caller);
         let identity = (self.service.identity)();
         let result = InitializeResult {
