@@ -12,16 +12,17 @@ use holdfast_protocol::methods::session::{
 use holdfast_stores::acp_sessions::{
     AcpSessionRow, AcpSessionStatus, AcpUpdate, SessionFilter, SessionPosition, TurnState as StoredTurnState,
 };
+use holdfast_stores::kit::CursorKey;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::acp::session::SessionMessage;
-use crate::acp_sessions::AcpSessionsError;
+use crate::acp_sessions::{AcpReads, AcpSessionsError};
 use crate::address::CallError;
 use crate::methods::MethodContext;
 use crate::reply::Reply;
 use crate::router::RouterBuilder;
-use crate::sessions::{SessionsError, SessionsMessage};
+use crate::sessions::{ChatReads, SessionsError, SessionsMessage};
 use crate::time::rfc3339_utc;
 use crate::tree::Handles;
 
@@ -44,12 +45,12 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
     let handles = context.handles.clone();
     builder.on::<Events>(move |_call, params, reply| {
         let asked = params.clone();
-        let reply = or_else(&handles, reply, move |handles| acp_events(handles, asked));
+        let reply = or_else(&handles, reply, move |handles| acp_events(handles.acp_sessions.reads(), asked));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Events { params, reply });
     });
     let handles = context.handles.clone();
     builder.on::<Show>(move |_call, ShowParams { session_id }, reply| {
-        let reply = or_else(&handles, reply, move |handles| acp_show(handles, session_id));
+        let reply = or_else(&handles, reply, move |handles| acp_show(handles.acp_sessions.reads(), session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Show { session_id, reply });
     });
     let handles = context.handles.clone();
@@ -60,8 +61,52 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
     });
     let handles = context.handles.clone();
     builder.on_async::<List, _, _>(move |_call, params| {
-        let handles = handles.clone();
-        async move { list(&handles, params).await }
+        let stores = Stores {
+            chat: ChatReads::Owner(handles.sessions.clone()),
+            acp: handles.acp_sessions.reads(),
+            cursors: handles.acp.cursors.clone(),
+        };
+        async move { list(&stores, params).await }
+    });
+}
+
+/// Where sessions are read from, and what makes the cursors of lists over both kinds.
+#[derive(Clone)]
+pub(crate) struct Stores {
+    /// Chat sessions.
+    pub(crate) chat: ChatReads,
+    /// ACP sessions.
+    pub(crate) acp: AcpReads,
+    /// Makes and reads cursors.
+    pub(crate) cursors: CursorKey,
+}
+
+/// Registers what only reads, for stores whose owners do not run.
+pub(crate) fn register_at_rest(builder: &mut RouterBuilder, stores: &Stores) {
+    let list_stores = stores.clone();
+    builder.on_async::<List, _, _>(move |_call, params| {
+        let stores = list_stores.clone();
+        async move { list(&stores, params).await }
+    });
+    let show_stores = stores.clone();
+    builder.on_async::<Show, _, _>(move |_call, ShowParams { session_id }| {
+        let stores = show_stores.clone();
+        async move {
+            match stores.chat.show(session_id).await {
+                Err(SessionsError::NotFound { .. }) => acp_show(stores.acp, session_id).await,
+                answer => answer.map_err(WireError::from),
+            }
+        }
+    });
+    let events_stores = stores.clone();
+    builder.on_async::<Events, _, _>(move |_call, params| {
+        let stores = events_stores.clone();
+        async move {
+            match stores.chat.events(params.clone()).await {
+                Err(SessionsError::NotFound { .. }) => acp_events(stores.acp, params).await,
+                answer => answer.map_err(WireError::from),
+            }
+        }
     });
 }
 
@@ -90,8 +135,8 @@ where
     })
 }
 
-async fn acp_row(handles: &Handles, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
-    match handles.acp_sessions.get(session_id).await {
+async fn acp_row(acp: &AcpReads, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
+    match acp.get(session_id).await {
         Ok(row) => Ok(row),
         Err(AcpSessionsError::NotFound(_)) => {
             let error = WireError::new(ErrorKind::NotFound, format!("no session `{session_id}`"));
@@ -101,11 +146,11 @@ async fn acp_row(handles: &Handles, session_id: SessionId) -> Result<AcpSessionR
     }
 }
 
-async fn acp_events(handles: Handles, params: EventsParams) -> Result<EventsResult, WireError> {
-    let row = acp_row(&handles, params.session_id).await?;
+async fn acp_events(acp: AcpReads, params: EventsParams) -> Result<EventsResult, WireError> {
+    let row = acp_row(&acp, params.session_id).await?;
     let limit = i64::from(params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX));
     let after_seq = i64::try_from(params.after_seq).unwrap_or(i64::MAX);
-    let updates = handles.acp_sessions.updates_after(row.row_id, after_seq, limit).await?;
+    let updates = acp.updates_after(row.row_id, after_seq, limit).await?;
     let more = updates.last().is_some_and(|last| last.seq < row.update_count);
     let events = updates.into_iter().map(|update| acp_event(params.session_id, update)).collect::<Result<_, _>>()?;
     Ok(EventsResult { events, more })
@@ -144,9 +189,9 @@ fn acp_event_id(session_id: SessionId, seq: i64) -> EventId {
     EventId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-async fn acp_show(handles: Handles, session_id: SessionId) -> Result<SessionDetail, WireError> {
-    let row = acp_row(&handles, session_id).await?;
-    let last_turn = handles.acp_sessions.turns(row.row_id).await?.pop();
+async fn acp_show(acp: AcpReads, session_id: SessionId) -> Result<SessionDetail, WireError> {
+    let row = acp_row(&acp, session_id).await?;
+    let last_turn = acp.turns(row.row_id).await?.pop();
     let running = last_turn.as_ref().filter(|turn| turn.state == "running").map(|turn| turn.turn_id);
     Ok(SessionDetail {
         scope: None,
@@ -161,7 +206,7 @@ async fn acp_show(handles: Handles, session_id: SessionId) -> Result<SessionDeta
 }
 
 async fn acp_close(handles: Handles, session_id: SessionId) -> Result<CloseResult, WireError> {
-    let row = acp_row(&handles, session_id).await?;
+    let row = acp_row(&handles.acp_sessions.reads(), session_id).await?;
     if row.status == AcpSessionStatus::Closed {
         return Ok(CloseResult { closed_now: false });
     }
@@ -209,7 +254,7 @@ struct ListPlace {
 }
 
 /// Lists both stores as one, the last changed first.
-async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireError> {
+async fn list(stores: &Stores, params: ListParams) -> Result<ListResult, WireError> {
     let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
     let ListParams { agent, kind, status, session_key, id_prefix, cursor, limit: _ } = &params;
     // A cursor is good only with the conditions it was made with.
@@ -217,7 +262,7 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
         serde_json::to_string(&("session/list", agent, kind, status, session_key, id_prefix)).unwrap_or_default();
     let mut place = match cursor {
         Some(cursor) => {
-            let decoded = handles.acp.cursors.decode::<ListPlace>(&name, cursor);
+            let decoded = stores.cursors.decode::<ListPlace>(&name, cursor);
             decoded.map_err(|error| error.to_wire().at_path("cursor"))?
         }
         None => ListPlace {
@@ -226,8 +271,8 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
             ..ListPlace::default()
         },
     };
-    let chat = if place.chat_through { None } else { Some(chat_page(handles, &params, &place, limit).await?) };
-    let acp = if place.acp_through { Vec::new() } else { acp_page(handles, &params, &place, limit).await? };
+    let chat = if place.chat_through { None } else { Some(chat_page(&stores.chat, &params, &place, limit).await?) };
+    let acp = if place.acp_through { Vec::new() } else { acp_page(&stores.acp, &params, &place, limit).await? };
     let chat_rows = chat.as_ref().map_or_else(Vec::new, |page| page.sessions.clone());
     let size = usize::try_from(limit).unwrap_or(usize::MAX);
     let (sessions, of_chat, of_acp) = merge(chat_rows, &acp, size);
@@ -239,7 +284,7 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
         } else if of_chat > 0 {
             // The store makes cursors at the end of a page only, so a page that ends here is asked for.
             let count = u32::try_from(of_chat).unwrap_or(limit);
-            place.chat = chat_page(handles, &params, &place, count).await?.next_cursor;
+            place.chat = chat_page(&stores.chat, &params, &place, count).await?.next_cursor;
         }
     }
     if let Some(last) = of_acp.checked_sub(1).and_then(|last| acp.get(last)) {
@@ -247,22 +292,22 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
     }
     place.acp_through |= of_acp == acp.len() && acp.len() <= size;
     let through = place.chat_through && place.acp_through;
-    Ok(ListResult { sessions, next_cursor: (!through).then(|| handles.acp.cursors.encode(&name, &place)) })
+    Ok(ListResult { sessions, next_cursor: (!through).then(|| stores.cursors.encode(&name, &place)) })
 }
 
 async fn chat_page(
-    handles: &Handles,
+    chat: &ChatReads,
     params: &ListParams,
     place: &ListPlace,
     limit: u32,
 ) -> Result<ListResult, WireError> {
     let asked = ListParams { cursor: place.chat.clone(), limit: Some(limit), ..params.clone() };
-    Ok(handles.sessions.list(asked).await?)
+    Ok(chat.list(asked).await?)
 }
 
 /// One more than the page, so that its end shows.
 async fn acp_page(
-    handles: &Handles,
+    acp: &AcpReads,
     params: &ListParams,
     place: &ListPlace,
     limit: u32,
@@ -283,7 +328,7 @@ async fn acp_page(
         after: place.acp,
         limit: i64::from(limit) + 1,
     };
-    Ok(handles.acp_sessions.list(&filter).await?)
+    Ok(acp.list(&filter).await?)
 }
 
 /// Merges two lists, the last changed first; returns the page and how many of each list are on it.
