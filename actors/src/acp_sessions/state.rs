@@ -70,7 +70,7 @@ impl AcpSessionsState {
             let began = Instant::now();
             let outcome = self.store.change_record(&changes).await;
             context.stats.commit_took(began.elapsed());
-            let answers = outcome.answers.iter().map(|answer| answer.as_ref().map(|()| ()));
+            let answers = outcome.answers.iter().map(|answer| answer.as_ref().copied());
             note_writes(&context.stats, context.ports.clock.now_ms(), answers);
             for (reply, answer) in replies.into_iter().zip(outcome.answers) {
                 reply.send(answer);

@@ -48,7 +48,7 @@ pub struct AcpStream {
 /// Who is at the other end of the socket.
 pub(super) enum Reached {
     /// A daemon.
-    Daemon(Connection),
+    Daemon(Box<Connection>),
     /// Nobody: there is no socket, or nobody listens on it any more. Holds what a command that needs a daemon says.
     Nobody(Failure),
 }
@@ -60,7 +60,7 @@ pub(super) enum Reached {
 /// daemon says.
 pub fn connect(place: &Place) -> Result<Connection, Failure> {
     match reach(place)? {
-        Reached::Daemon(connection) => Ok(connection),
+        Reached::Daemon(connection) => Ok(*connection),
         Reached::Nobody(failure) => Err(failure),
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn reach(place: &Place) -> Result<Reached, Failure> {
     let mut client = Client::new(stream);
     let caller = PeerInfo { name: "holdfast".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let server = client.initialize(caller).map_err(failure)?;
-    Ok(Reached::Daemon(Connection { client, server, process }))
+    Ok(Reached::Daemon(Box::new(Connection { client, server, process })))
 }
 
 impl Connection {

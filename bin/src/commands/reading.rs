@@ -42,9 +42,9 @@ impl Asked for Connection {
 /// Who answers a command that only reads.
 pub enum Answers {
     /// The daemon.
-    Daemon(Connection),
+    Daemon(Box<Connection>),
     /// The files.
-    Files(Client<Files>),
+    Files(Box<Client<Files>>),
 }
 
 impl Answers {
@@ -78,7 +78,7 @@ pub fn answers(place: &Place, renderer: &mut Renderer) -> Result<Answers, Failur
         Reached::Daemon(connection) => Ok(Answers::Daemon(connection)),
         Reached::Nobody(_) => {
             renderer.note(&absence(place));
-            Ok(Answers::Files(Client::new(Files::of(place)?)))
+            Ok(Answers::Files(Box::new(Client::new(Files::of(place)?))))
         }
     }
 }

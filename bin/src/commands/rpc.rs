@@ -22,7 +22,7 @@ pub(super) fn rpc(arguments: &RpcArguments, place: &Place, renderer: &mut Render
     let method = arguments.method.as_str();
     let mut answers = match at_rest::METHODS.contains(&method) {
         true => answers(place, renderer)?,
-        false => Answers::Daemon(connect(place)?),
+        false => Answers::Daemon(Box::new(connect(place)?)),
     };
     let result = answers.call_raw(method, params)?;
     // As the daemon wrote it: reading it into a tree would reorder keys and round large numbers.
