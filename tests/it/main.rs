@@ -13,6 +13,8 @@ mod damaged_store;
 mod fake_agent;
 mod first_start;
 mod fuzz;
+mod lease_life;
+mod lease_methods;
 mod locked_store;
 mod one_daemon;
 mod reload;
