@@ -51,4 +51,4 @@ bench *ARGS:
 
 # crash rounds: kill -9 at random moments, everything that was acknowledged checked
 soak:
-    HOLDFAST_SOAK=1 cargo test --release -p holdfast-tests --test it crash:: -- --nocapture --test-threads=1
+    HOLDFAST_SOAK=1 cargo test --release --workspace --test it crash:: -- --nocapture --test-threads=1

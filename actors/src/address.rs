@@ -239,6 +239,16 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
+    /// Waits until the actor is known not to serve, and returns why.
+    pub async fn refused(&self) -> CallError {
+        let mut cell = self.cell.clone();
+        let refused = cell.wait_for(|state| matches!(state, Lifecycle::Down(_) | Lifecycle::Stopped)).await;
+        match refused.as_deref() {
+            Ok(Lifecycle::Down(down)) => CallError::Down(down.clone()),
+            Ok(Lifecycle::Stopped | Lifecycle::Starting | Lifecycle::Up(_)) | Err(_) => CallError::Stopped,
+        }
+    }
+
     /// Waits until the actor has ended for good.
     pub async fn stopped(&self) {
         let mut cell = self.cell.clone();

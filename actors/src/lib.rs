@@ -16,6 +16,7 @@ pub mod reply;
 pub mod root;
 pub mod router;
 pub mod sessions;
+pub mod shown;
 pub mod stats;
 pub mod store;
 pub mod supervisor;

@@ -1,12 +1,14 @@
 //! What every surface that owns a store does alike: say why it is down, and check its file after an unclean stop.
 
 use std::error::Error;
+use std::time::Duration;
 
 use holdfast_protocol::error::ErrorKind;
-use holdfast_stores::kit::{OpenError, Readers, StoreError};
+use holdfast_stores::kit::{OpenError, Reader, Readers, StoreError};
 use tracing::Instrument;
 
-use crate::address::Down;
+use crate::address::{Address, CallError, Down};
+use crate::shown::Shown;
 use crate::surface::Fault;
 
 /// Returns why a surface is down when its store can't be opened.
@@ -44,6 +46,35 @@ pub fn chain(error: &dyn Error) -> String {
 /// Checks a store's whole file beside its owner's work and reports what is wrong with it.
 pub fn check_in_background(readers: Readers, report: impl FnOnce(Result<Vec<String>, StoreError>) + Send + 'static) {
     tokio::spawn(async move { report(readers.quick_check().await) }.in_current_span());
+}
+
+/// Takes a reader of the store whose owner, at `address`, shows what `readers` finds. One that closes meanwhile belongs to
+/// an owner that restarts: the next one's is waited for, `limit` at most.
+///
+/// # Errors
+/// When the owner does not serve, or the store hands out none.
+pub async fn reader<T, M, E>(
+    shown: &Shown<T>,
+    readers: impl Fn(&T) -> &Readers,
+    address: &Address<M>,
+    limit: Duration,
+) -> Result<Reader, E>
+where
+    T: Clone + Send + Sync + 'static,
+    M: Send + 'static,
+    E: From<CallError> + From<StoreError>,
+{
+    let taken = async {
+        loop {
+            let shown = shown.get(address, limit).await?;
+            match readers(&shown).reader().await {
+                // Hidden before it was closed, so the next look waits.
+                Err(StoreError::Closed { .. }) => {}
+                taken => return Ok(taken?),
+            }
+        }
+    };
+    tokio::time::timeout(limit, taken).await.unwrap_or_else(|_passed| Err(CallError::Timeout.into()))
 }
 
 /// Judges a check: damage downs the surface.

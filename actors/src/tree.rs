@@ -29,6 +29,7 @@ use crate::log::{LogMessage, LogRouter, LogSurface, LogsConfig, TreeId};
 use crate::process::{Cgroups, ProcTable};
 use crate::root::{BuildContext, Built, ListenerStatus, LoadPurpose, Phase, RootControl, TreeBuilder};
 use crate::sessions::{SessionsHandle, SessionsSurface};
+use crate::shown::Shown;
 use crate::supervisor::{Limits, Slot, Stage};
 
 /// How long the Log may take to apply a changed section.
@@ -139,9 +140,11 @@ impl TreeBuilder for HoldfastTree {
             move || observations(&control)
         });
         let config_handle = ConfigHandle::new(config_slot.address());
-        let control_plane_handle = ControlPlaneHandle::new(control_plane_slot.address());
-        let leases_handle = LeasesHandle::new(leases_slot.address());
-        let acp_sessions_handle = AcpSessionsHandle::new(acp_sessions_slot.address());
+        let (control_plane_shown, leases_shown, acp_sessions_readers) =
+            (Shown::default(), Shown::default(), Shown::default());
+        let control_plane_handle = ControlPlaneHandle::new(control_plane_slot.address(), control_plane_shown.clone());
+        let leases_handle = LeasesHandle::new(leases_slot.address(), leases_shown.clone());
+        let acp_sessions_handle = AcpSessionsHandle::new(acp_sessions_slot.address(), acp_sessions_readers.clone());
         let boot_id = context.ports.ids.uuid_v7().to_string();
         let catalog = InstalledAgents::new(
             config_handle.clone(),
@@ -177,7 +180,8 @@ impl TreeBuilder for HoldfastTree {
         let log = LogSurface::new(self.root.state_dir(), self.router.clone(), self.tree, logs);
         let log: Vec<Stage> = vec![vec![Box::new(log_slot.fill(&context.ports, log))]];
         let config = config_slot.fill(&context.ports, ConfigSurface::new(context.config.clone(), self.source.clone()));
-        let control_plane = ControlPlaneSurface::new(self.root.data_dir(), self.version, handles.config.clone());
+        let control_plane =
+            ControlPlaneSurface::new(self.root.data_dir(), self.version, handles.config.clone(), control_plane_shown);
         let control_plane = control_plane_slot.fill(&context.ports, control_plane);
         let sessions = SessionsSurface::new(self.root.data_dir(), self.version);
         let sessions = sessions_slot.fill(&context.ports, sessions);
@@ -200,9 +204,10 @@ impl TreeBuilder for HoldfastTree {
                 self.adopter.clone(),
                 context.config.clone(),
                 self.version,
+                leases_shown,
             ),
         );
-        let acp_sessions = AcpSessionsSurface::new(self.root.data_dir(), self.version, boot_id);
+        let acp_sessions = AcpSessionsSurface::new(self.root.data_dir(), self.version, boot_id, acp_sessions_readers);
         let acp_sessions = acp_sessions_slot.fill(&context.ports, acp_sessions);
         let health = health_slot.fill(&context.ports, HealthSurface::new(probe));
         let directory = directory_slot.fill(&context.ports, Directory::new(acp, context.live.sessions.clone()));

@@ -108,14 +108,15 @@ impl Run {
         };
         let instance_id = home.instance_id;
         let instance: InstanceSource = Arc::new(move || Box::pin(async move { Ok(instance_id) }));
-        let table = Arc::new(ProcTable);
-        let surface = LeasesSurface::new(root.data_dir(), place, instance, table, None, config.subscribe(), "1.0.0");
+        let (table, shown) = (Arc::new(ProcTable), Shown::default());
+        let surface =
+            LeasesSurface::new(root.data_dir(), place, instance, table, None, config.subscribe(), "1", shown.clone());
         let (one, address) = child("leases", Limits::default(), &ports, surface);
         let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
             SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
-        let leases = LeasesHandle::new(address);
+        let leases = LeasesHandle::new(address, shown);
         let launcher = LeaseLauncher::new(leases.clone(), spawner);
         Self { supervisor, leases, launcher, directory: home.directory.path().to_owned() }
     }

@@ -157,3 +157,32 @@ fn a_closed_dialog_is_a_no_and_a_cancelled_turn_answers_cancelled() {
     assert_eq!(client.turn(&session_id, "plain").unwrap()["result"]["stopReason"], "end_turn");
     assert_eq!(trace.pids(), stage.trace().pids());
 }
+
+#[test]
+fn a_question_that_no_client_can_answer_goes_by_the_rule_for_unattended_turns() {
+    let stage = stage("");
+    let (mut first, mut second) = (stage.client(), stage.client());
+    let session_id = first.open_session().unwrap();
+    second.load(&session_id).unwrap();
+    let prompt = first.prompt(&session_id, "edit").unwrap();
+    for client in [&mut first, &mut second] {
+        let asked = question(client);
+        let error = json!({ "code": -32601, "message": "no dialogs here" });
+        client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "error": error })).unwrap();
+    }
+    assert_eq!(first.wait_for_answer(prompt).unwrap()["result"]["stopReason"], "end_turn");
+    assert_eq!(first.text(), "asking<no>");
+
+    // One can't, and the other, who could, leaves.
+    first.received.clear();
+    second.received.clear();
+    let prompt = first.prompt(&session_id, "edit").unwrap();
+    question(&mut second);
+    let asked = question(&mut first);
+    let error = json!({ "code": -32601, "message": "no dialogs here" });
+    first.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "error": error })).unwrap();
+    first.call("session/list", &json!({})).unwrap();
+    drop(second);
+    assert_eq!(first.wait_for_answer(prompt).unwrap()["result"]["stopReason"], "end_turn");
+    assert_eq!(first.text(), "asking<no>");
+}

@@ -40,7 +40,16 @@ fn failed_crashed_and_cut_turns_are_marked_and_the_next_one_works() {
             [
                 ("A", vec![tool("t1", "completed"), error(-32603, "provider error 500")]),
                 ("B", vec![tool("t2", "in_progress"), Step::WaitForFile(directory.join("never"))]),
-                ("C", vec![Step::Update(chunk("half a wo")), tool("t3", "pending"), Step::KillSelf]),
+                (
+                    "C",
+                    vec![
+                        Step::Update(chunk("half a wo")),
+                        tool("t3", "pending"),
+                        // The stream is cut in the middle of a message.
+                        Step::Text(r#"{"jsonrpc":"2.0","method":"session/update","params":{"upda"#.to_owned()),
+                        Step::KillSelf,
+                    ],
+                ),
                 ("D", vec![Step::Update(chunk("fine"))]),
             ],
         );

@@ -1,7 +1,7 @@
 //! One daemon an install root: who wins, what the losers say, and that nothing is left to clean by hand.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,8 @@ use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Ping, PingValue, Status};
 use holdfast_tests::daemon::{DaemonOptions, TestDaemon, output_within, read_lines};
 use holdfast_tests::eventually::{PATIENCE, eventually};
+use holdfast_tests::private::assert_private;
+use holdfast_tests::stores::STORES;
 
 /// How long anybody waits for a daemon that starts or is refused. The machine may be busy with other tests, so it is more
 /// than the second it takes.
@@ -169,30 +171,18 @@ fn modes_are_private_whatever_the_umask() {
         daemon.boot();
         let mut client = daemon.client();
         client.call::<Status>(&Empty {}).unwrap();
-        let mut entries = vec![daemon.root.path().to_owned()];
-        let mut seen = Vec::new();
-        while let Some(path) = entries.pop() {
-            let metadata = fs::symlink_metadata(&path).unwrap();
-            let mode = metadata.permissions().mode() & 0o777;
-            match metadata.is_dir() {
-                true => {
-                    assert_eq!(mode, 0o700, "umask {umask:o}: {}", path.display());
-                    entries.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-                }
-                false => {
-                    assert_eq!(mode, 0o600, "umask {umask:o}: {}", path.display());
-                    seen.push(path);
-                }
-            }
-        }
+        println!("umask {umask:o}");
+        let seen = assert_private(daemon.root.path());
         for wanted in [
             daemon.root.socket(),
             daemon.root.config_file(),
             daemon.root.secret_key(),
             daemon.root.lock_file(),
-            daemon.root.control_plane_database(),
             daemon.root.trace_file(),
-        ] {
+        ]
+        .into_iter()
+        .chain(STORES.iter().map(|store| store.path(&daemon.root)))
+        {
             assert!(seen.contains(&wanted), "{} is missing", wanted.display());
         }
     }

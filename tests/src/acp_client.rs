@@ -136,6 +136,14 @@ impl Conversation {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
     }
 
+    /// Waits for the next line.
+    ///
+    /// # Errors
+    /// After [`LIMIT`], or if the agent's output ends.
+    pub fn next_line(&mut self) -> io::Result<String> {
+        self.lines.recv_timeout(LIMIT).map_err(io::Error::other)
+    }
+
     /// Waits for a frame that `wanted` accepts, among those received before too, and returns it.
     ///
     /// # Errors

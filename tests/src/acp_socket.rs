@@ -59,6 +59,24 @@ impl AcpSocket {
     /// When the name is no alias: a fault of the test.
     pub fn attach_with(socket: &Path, agent: &str, capabilities: &Value) -> Result<Self, ClientError> {
         let failed = |source| ClientError::Io { action: "speak ACP over", source };
+        let mut attached = Self::connect(socket, agent)?;
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        let answer = attached.call("initialize", &params).map_err(failed)?;
+        match answer["result"]["protocolVersion"] == 1 {
+            true => Ok(attached),
+            false => Err(failed(io::Error::other(format!("no good introduction: {answer}")))),
+        }
+    }
+
+    /// Connects and attaches to an agent; nothing of ACP was said yet.
+    ///
+    /// # Errors
+    /// When nobody listens, or the daemon turns us away.
+    ///
+    /// # Panics
+    /// When the name is no alias: a fault of the test.
+    pub fn connect(socket: &Path, agent: &str) -> Result<Self, ClientError> {
+        let failed = |source| ClientError::Io { action: "speak ACP over", source };
         let (mut client, _) = connect(socket)?;
         let agent = agent.parse().expect("a test's agent has a good name");
         client.call::<Attach>(&AttachParams { agent, client_key: None, session_id: None })?;
@@ -66,13 +84,7 @@ impl AcpSocket {
         // Turns last as long as they last.
         stream.set_read_timeout(None).map_err(failed)?;
         let conversation = Conversation::new(stream.try_clone().map_err(failed)?, stream.try_clone().map_err(failed)?);
-        let mut attached = Self { stream, conversation };
-        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
-        let answer = attached.call("initialize", &params).map_err(failed)?;
-        match answer["result"]["protocolVersion"] == 1 {
-            true => Ok(attached),
-            false => Err(failed(io::Error::other(format!("no good introduction: {answer}")))),
-        }
+        Ok(Self { stream, conversation })
     }
 
     /// Makes a session in `/` and returns its id.

@@ -168,6 +168,16 @@ impl AcpStage {
         rows.unwrap().map(Result::unwrap).collect()
     }
 
+    /// Waits until no lease is left that is not over.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    #[track_caller]
+    pub fn wait_until_leases_are_over(&self) {
+        let over = |leases: &Vec<(String, i64)>| leases.iter().all(|(state, _)| state == "closed" || state == "lost");
+        eventually(PATIENCE, || self.leases(), over);
+    }
+
     /// Waits until these processes are gone.
     ///
     /// # Panics

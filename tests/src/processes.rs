@@ -30,6 +30,13 @@ pub fn parent(pid: i32) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Returns how much memory a process has in use, in bytes; 0 when it is gone.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
 /// Returns how many descriptors the process has open on `path` or a file beside it that begins with its name (`-wal`,
 /// `-shm`).
 pub fn open_files_at(pid: u32, path: &std::path::Path) -> usize {

@@ -4,24 +4,29 @@
 //! through its pipe and blocks nobody else.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_protocol::acp::FRAME_MAX_BYTES;
 use holdfast_protocol::error::ErrorObject;
-use holdfast_protocol::framing::LineBuffer;
+use holdfast_protocol::framing::{LineBuffer, LineTooLong};
 use holdfast_protocol::jsonrpc::{self, Frame, Message, OwnedId};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::acp::launcher::{EndTree, Launched};
 use crate::address::{Address, Down};
 use crate::reply::Reply;
 use crate::surface::{Context, Fault, Surface};
 
-/// How long the pipe of an agent that has exited may still be read, for what it said last.
+/// How long the pipe of an agent that has exited may be silent before it counts as empty: a grandchild may hold it open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Most bytes that a pipe holds (pipe(7), the default of `pipe-max-size`), so most that an agent that has exited left in
+/// it. What comes behind is a grandchild's.
+const PIPE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes of updates that may be on their way from one adapter to the store; more of them stop the reader.
 const UPDATE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -97,6 +102,26 @@ pub enum AdapterError {
     },
 }
 
+/// A request of an agent that waits for its answer.
+#[derive(Debug)]
+pub struct AgentRequest {
+    id: OwnedId,
+    adapter: Address<AdapterMessage>,
+}
+
+impl AgentRequest {
+    /// Returns the agent's request id.
+    pub fn id(&self) -> &OwnedId {
+        &self.id
+    }
+
+    /// Answers it.
+    pub fn answer(self, outcome: Result<Box<RawValue>, ErrorObject>) {
+        // An agent that is gone waits for no answer.
+        let _gone = self.adapter.tell_now(AdapterMessage::Respond { id: self.id, outcome });
+    }
+}
+
 /// What an agent says by itself, in order.
 pub enum FromAgent {
     /// A notification.
@@ -108,10 +133,10 @@ pub enum FromAgent {
         /// Held until it is stored.
         bytes: tokio::sync::OwnedSemaphorePermit,
     },
-    /// A request; the agent waits for [`AdapterMessage::Respond`].
+    /// A request; the agent waits for its answer, whatever state the session is in.
     Request {
-        /// The agent's request id.
-        id: OwnedId,
+        /// What takes the answer.
+        asked: AgentRequest,
         /// The ACP method.
         method: String,
         /// Its params, with the agent's session id.
@@ -214,15 +239,17 @@ impl AdapterState {
         self.writer = Some(writer);
         self.end = Some(launched.end);
         tokio::spawn(write_lines(launched.stdin, outgoing));
-        let reading = tokio::spawn(read_lines(launched.stdout, Arc::clone(sink), context.address().clone()));
+        let (tell_exited, exited) = watch::channel(false);
+        let lines = Lines { sink: Arc::clone(sink), adapter: context.address().clone() };
+        let reading = tokio::spawn(lines.read(launched.stdout, exited));
         let reporter = context.reporter();
         let sink = Arc::clone(sink);
         tokio::spawn(async move {
             let how = launched.exited.await;
-            // A grandchild may hold the pipe open, so its end is waited for, but not for long.
-            let abort = reading.abort_handle();
-            if tokio::time::timeout(LAST_WORDS, reading).await.is_err() {
-                abort.abort();
+            tell_exited.send_replace(true);
+            // However slow the store is: what the agent said before it ended comes before its end.
+            if let Err(died) = reading.await {
+                tracing::error!(%died, "the reader of an agent died");
             }
             // Whoever is gone needs no news.
             let _unheard = reporter.report(AdapterMessage::Exited { how: how.clone() });
@@ -286,49 +313,80 @@ async fn write_lines(mut stdin: Box<dyn AsyncWrite + Send + Unpin>, mut outgoing
     }
 }
 
-async fn read_lines<S: AgentSink>(
-    mut stdout: Box<dyn AsyncRead + Send + Unpin>,
+/// Reads what an agent prints and hands it on, line by line.
+struct Lines<S> {
     sink: Arc<S>,
     adapter: Address<AdapterMessage>,
-) {
-    let budget = Arc::new(Semaphore::new(UPDATE_BYTES_MAX));
-    let mut buffer = LineBuffer::new(FRAME_MAX_BYTES);
-    let mut noise: u64 = 0;
-    loop {
-        while let Some(line) = buffer.next_line() {
-            let said = match line {
-                Ok(line) => sort_line(line, &mut noise),
-                Err(too_long) => Sorted::TooLong(too_long.limit_bytes),
-            };
-            let handed = match said {
-                Sorted::Nothing => Ok(()),
-                Sorted::Answer { id, outcome } => {
-                    adapter.tell(AdapterMessage::Answered { id, outcome }).await.map_err(drop)
+}
+
+impl<S: AgentSink> Lines<S> {
+    async fn read(self, mut stdout: Box<dyn AsyncRead + Send + Unpin>, mut exited: watch::Receiver<bool>) {
+        let budget = Arc::new(Semaphore::new(UPDATE_BYTES_MAX));
+        let mut buffer = LineBuffer::new(FRAME_MAX_BYTES);
+        let mut noise: u64 = 0;
+        let mut left_bytes = PIPE_BYTES_MAX;
+        loop {
+            while let Some(line) = buffer.next_line() {
+                if self.hand_over(sort_line(line, &mut noise), &budget).await.is_err() {
+                    return;
                 }
-                Sorted::TooLong(limit_bytes) => sink.take(FromAgent::TooLong { limit_bytes }).await,
-                Sorted::Request { id, method, params } => sink.take(FromAgent::Request { id, method, params }).await,
-                Sorted::Notification { method, params } => {
-                    let wanted = params.as_ref().map_or(0, |raw| raw.get().len()).clamp(1, UPDATE_BYTES_MAX);
-                    let permits = u32::try_from(wanted).unwrap_or(u32::MAX);
-                    // The semaphore lives as long as this task and is never closed.
-                    let Ok(bytes) = Arc::clone(&budget).acquire_many_owned(permits).await else { return };
-                    sink.take(FromAgent::Notification { method, params, bytes }).await
+            }
+            let read = read_some(&mut stdout, buffer.spare_mut(), &mut exited).await;
+            match read {
+                Ok(0) => break,
+                Ok(count) => buffer.advance(count),
+                Err(error) => {
+                    tracing::debug!(%error, "failed to read from the agent; it is ending");
+                    break;
                 }
-            };
-            if handed.is_err() {
-                return;
+            }
+            if *exited.borrow() {
+                let Some(left) = left_bytes.checked_sub(read.unwrap_or(0)) else { break };
+                left_bytes = left;
             }
         }
-        let read = stdout.read(buffer.spare_mut()).await;
-        match read {
-            Ok(0) => return,
-            Ok(count) => buffer.advance(count),
-            Err(error) => {
-                tracing::debug!(%error, "failed to read from the agent; it is ending");
-                return;
+        // Some agents end without a last newline.
+        if let Some(line) = buffer.finish() {
+            // Nobody listens any more: then nobody misses it.
+            let _unheard = self.hand_over(sort_line(line, &mut noise), &budget).await;
+        }
+    }
+
+    async fn hand_over(&self, said: Sorted, budget: &Arc<Semaphore>) -> Result<(), ()> {
+        match said {
+            Sorted::Nothing => Ok(()),
+            Sorted::Answer { id, outcome } => {
+                self.adapter.tell(AdapterMessage::Answered { id, outcome }).await.map_err(drop)
+            }
+            Sorted::TooLong(limit_bytes) => self.sink.take(FromAgent::TooLong { limit_bytes }).await,
+            Sorted::Request { id, method, params } => {
+                let asked = AgentRequest { id, adapter: self.adapter.clone() };
+                self.sink.take(FromAgent::Request { asked, method, params }).await
+            }
+            Sorted::Notification { method, params } => {
+                let wanted = params.as_ref().map_or(0, |raw| raw.get().len()).clamp(1, UPDATE_BYTES_MAX);
+                let permits = u32::try_from(wanted).unwrap_or(u32::MAX);
+                // The semaphore lives as long as the reader and is never closed.
+                let bytes = Arc::clone(budget).acquire_many_owned(permits).await.map_err(drop)?;
+                self.sink.take(FromAgent::Notification { method, params, bytes }).await
             }
         }
     }
+}
+
+/// Reads what there is; 0 at the end, also when the agent has exited and nothing more comes.
+async fn read_some(
+    stdout: &mut (dyn AsyncRead + Send + Unpin),
+    room: &mut [u8],
+    exited: &mut watch::Receiver<bool>,
+) -> io::Result<usize> {
+    tokio::select! {
+        biased;
+        read = stdout.read(room) => return read,
+        // An error: whoever watches the process is gone, and so is the process.
+        _exited = exited.wait_for(|exited| *exited) => {}
+    }
+    tokio::time::timeout(LAST_WORDS, stdout.read(room)).await.unwrap_or(Ok(0))
 }
 
 enum Sorted {
@@ -340,8 +398,12 @@ enum Sorted {
 }
 
 /// Sorts one line. Noise on stdout is common among agents: it is counted and never answered.
-fn sort_line(line: &[u8], noise: &mut u64) -> Sorted {
+fn sort_line(line: Result<&[u8], LineTooLong>, noise: &mut u64) -> Sorted {
     let own = |params: Option<&RawValue>| params.map(ToOwned::to_owned);
+    let line = match line {
+        Ok(line) => line,
+        Err(too_long) => return Sorted::TooLong(too_long.limit_bytes),
+    };
     match jsonrpc::parse_frame(line) {
         Frame::Single(Message::Request { id, method, params }) => {
             Sorted::Request { id: id.to_owned(), method: method.into_owned(), params: own(params) }

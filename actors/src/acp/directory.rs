@@ -13,6 +13,7 @@ use crate::acp::environment::Environment;
 use crate::acp::session::{LiveSession, SessionMessage};
 use crate::acp_sessions::AcpSessionsError;
 use crate::address::{Address, CallError, Down};
+use crate::ports::Ports;
 use crate::reply::Reply;
 use crate::supervisor::{DynamicSupervisor, Limits};
 use crate::surface::{Context, Fault, Surface};
@@ -42,6 +43,13 @@ pub enum DirectoryMessage {
         /// The session.
         wanted: Box<WantedSession>,
         /// Its id and live side.
+        reply: Reply<Result<(SessionId, Address<SessionMessage>), ErrorObject>>,
+    },
+    /// The row of a session that a client wanted made is on disk.
+    Made {
+        /// The row.
+        row: Box<AcpSessionRow>,
+        /// As for `Create`.
         reply: Reply<Result<(SessionId, Address<SessionMessage>), ErrorObject>>,
     },
     /// Finds a session's live side, or brings it up from the store.
@@ -98,6 +106,29 @@ impl DirectoryHandle {
     }
 }
 
+async fn new_row(
+    environment: &Environment,
+    ports: &Ports,
+    wanted: WantedSession,
+) -> Result<AcpSessionRow, ErrorObject> {
+    let told = |error: WireError| acp_error(&error, None);
+    let instance_id = environment.catalog.instance_id().await.map_err(told)?;
+    // An agent that does not exist must leave no row.
+    environment.catalog.settings(&wanted.agent).await.map_err(told)?;
+    let session = NewAcpSession {
+        session_id: SessionId(ports.ids.uuid_v7()),
+        agent_id: wanted.agent,
+        session_key: wanted.session_key,
+        cwd: wanted.cwd,
+        new_params: wanted.new_params,
+        owner_session_key: None,
+        instance_id,
+        boot_id: environment.boot_id.clone(),
+        created_at_ms: ports.clock.now_ms(),
+    };
+    environment.store.create(session).await.map_err(|error| told(error.into()))
+}
+
 /// The directory of sessions in flight.
 pub struct Directory {
     environment: Arc<Environment>,
@@ -139,9 +170,11 @@ impl Surface for Directory {
         state: &mut DirectoryState,
     ) -> Result<(), Fault> {
         match message {
-            DirectoryMessage::Create { wanted, reply } => {
-                let outcome = self.create(*wanted, state, context).await;
-                reply.send(outcome);
+            DirectoryMessage::Create { wanted, reply } => self.create(*wanted, reply, context),
+            DirectoryMessage::Made { row, reply } => {
+                let session_id = row.session_id;
+                let live = self.bring_to_life(*row, state, context).await;
+                reply.send(live.map(|address| (session_id, address)));
             }
             DirectoryMessage::Find { session_id, agent, reply } => {
                 let outcome = self.find(session_id, agent, state, context).await;
@@ -160,30 +193,24 @@ impl Surface for Directory {
 }
 
 impl Directory {
-    async fn create(
+    /// Makes the row beside the actor: a store that waits for its file must not hold up those who look for a session.
+    fn create(
         &self,
         wanted: WantedSession,
-        state: &mut DirectoryState,
+        reply: Reply<Result<(SessionId, Address<SessionMessage>), ErrorObject>>,
         context: &Context<DirectoryMessage>,
-    ) -> Result<(SessionId, Address<SessionMessage>), ErrorObject> {
-        let told = |error: WireError| acp_error(&error, None);
-        let instance_id = self.environment.catalog.instance_id().await.map_err(told)?;
-        // An agent that does not exist must leave no row.
-        self.environment.catalog.settings(&wanted.agent).await.map_err(told)?;
-        let session = NewAcpSession {
-            session_id: SessionId(context.ports.ids.uuid_v7()),
-            agent_id: wanted.agent,
-            session_key: wanted.session_key,
-            cwd: wanted.cwd,
-            new_params: wanted.new_params,
-            owner_session_key: None,
-            instance_id,
-            boot_id: self.environment.boot_id.clone(),
-            created_at_ms: context.ports.clock.now_ms(),
-        };
-        let row = self.environment.store.create(session).await.map_err(|error| told(error.into()))?;
-        let session_id = row.session_id;
-        Ok((session_id, self.bring_to_life(row, state, context).await?))
+    ) {
+        let (environment, ports, reporter) = (Arc::clone(&self.environment), context.ports.clone(), context.reporter());
+        tokio::spawn(async move {
+            match new_row(&environment, &ports, wanted).await {
+                Ok(row) => {
+                    let made = DirectoryMessage::Made { row: Box::new(row), reply };
+                    // A directory that has gone drops the reply, which tells that the outcome is unknown.
+                    let _gone = reporter.report(made);
+                }
+                Err(error) => reply.send(Err(error)),
+            }
+        });
     }
 
     async fn find(
@@ -217,6 +244,12 @@ impl Directory {
         state: &mut DirectoryState,
         context: &Context<DirectoryMessage>,
     ) -> Result<Address<SessionMessage>, ErrorObject> {
+        // Whoever lists sessions may have found a new one before its maker comes here.
+        if let Some(entry) = state.live.get(&row.session_id)
+            && entry.address.state_name() != "stopped"
+        {
+            return Ok(entry.address.clone());
+        }
         state.lives += 1;
         let (life, session_id, agent) = (state.lives, row.session_id, row.agent_id.clone());
         let limits = Limits { in_flight_max: SESSION_IN_FLIGHT, drain: Duration::from_secs(20), ..Limits::default() };

@@ -159,19 +159,25 @@ impl Feed {
     /// Makes the frame of an update, unless this client is not to have it.
     fn frame(&self, update: &AcpUpdate) -> Option<Vec<u8>> {
         let replayed = update.seq <= self.replay_through;
-        let extension = update.kind.starts_with('_');
-        let kind = UpdateKind::from_name(update.kind.as_str().into());
-        if replayed && (extension || kind == UpdateKind::Notice) {
-            return None;
-        }
-        if !extension && !self.capabilities.takes(&kind) {
-            return None;
-        }
-        // What was stored was JSON when it was stored; a damaged row is caught by the store.
-        let params: &RawValue = serde_json::from_str(&update.params).ok()?;
-        let method = if extension { update.kind.as_str() } else { SESSION_UPDATE };
+        let method = match &update.method {
+            // Only updates are history; what else an agent tells is for whoever is there.
+            Some(_) if replayed => return None,
+            Some(method) => method.as_str(),
+            None => {
+                let kind = UpdateKind::from_name(update.kind.as_str().into());
+                if (replayed && kind == UpdateKind::Notice) || !self.capabilities.takes(&kind) {
+                    return None;
+                }
+                SESSION_UPDATE
+            }
+        };
+        let params: Option<&RawValue> = match update.params.as_str() {
+            "" => None,
+            // What was stored was JSON when it was stored; a damaged row is caught by the store.
+            params => Some(serde_json::from_str(params).ok()?),
+        };
         let mut frame = Vec::with_capacity(update.params.len() + 64);
-        jsonrpc::write_raw_notification(&mut frame, method, Some(params));
+        jsonrpc::write_raw_notification(&mut frame, method, params);
         Some(frame)
     }
 

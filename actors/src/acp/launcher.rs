@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::ids::{AgentAlias, LeaseId, SessionId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -44,10 +45,10 @@ pub struct Launched {
 pub struct LaunchError {
     /// What failed, with the program's name.
     pub message: String,
-    /// What to do.
-    pub remedy: String,
-    /// Whether a later try may succeed without any change.
-    pub retryable: bool,
+    /// What to do, where that is known.
+    pub remedy: Option<String>,
+    /// What kind of failure it is.
+    pub kind: ErrorKind,
 }
 
 /// Starts agents.

@@ -1,19 +1,21 @@
 //! Agents as processes under leases.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use holdfast_protocol::ids::SessionId;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use holdfast_protocol::error::{ErrorKind, WireError};
+use holdfast_protocol::ids::{AgentAlias, SessionId};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStderr;
 
 use crate::acp::launcher::{AgentCommand, AgentLauncher, EndTree, LaunchError, Launched};
 use crate::config::ConfigHandle;
-use crate::leases::{ExitWatch, LaunchPlan, LeaseLauncher, LeasesConfig, LeasesHandle, ProcessExit};
+use crate::leases::{self, ExitWatch, LaunchPlan, LeaseLauncher, LeasesConfig, LeasesHandle, ProcessExit};
 
-/// The longest line of an agent's complaints that goes into the log at once.
+/// The longest part of a line of an agent's complaints that goes into the log; the rest of it does not.
 const COMPLAINT_BYTES_MAX: u64 = 4 * 1024;
 
 /// Starts agents under leases.
@@ -40,11 +42,7 @@ impl LeasedAgents {
             environment: command.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             kill_grace,
         };
-        let leased = self.launcher.launch(plan).await.map_err(|error| LaunchError {
-            message: format!("agent `{alias}` (`{program}`) could not be started: {}", crate::store::chain(&error)),
-            remedy: format!("check `command` of [agents.{alias}] in config.toml; `holdfast agent detect` finds agents"),
-            retryable: false,
-        })?;
+        let leased = self.launcher.launch(plan).await.map_err(|error| not_launched(&alias, &program, error))?;
         let process = leased.process;
         tokio::spawn(log_complaints(process.stderr, alias.to_string()));
         Ok(Launched {
@@ -64,6 +62,29 @@ impl AgentLauncher for LeasedAgents {
         session_id: Option<SessionId>,
     ) -> BoxFuture<'_, Result<Launched, LaunchError>> {
         Box::pin(self.start(command, session_id))
+    }
+}
+
+fn not_launched(alias: &AgentAlias, program: &str, error: leases::LaunchError) -> LaunchError {
+    let failed = |why: &str| format!("agent `{alias}` (`{program}`) could not be started: {why}");
+    match error {
+        // Not the agent's fault, so what to do is not about the agent.
+        leases::LaunchError::Lease(error) => {
+            let WireError { kind, message, remedy, .. } = error.into();
+            LaunchError { message: failed(&message), remedy, kind }
+        }
+        error @ (leases::LaunchError::Spawn(_) | leases::LaunchError::NoCommand { .. }) => {
+            let remedy =
+                format!("check `command` of [agents.{alias}] in config.toml; `holdfast agent detect` finds agents");
+            LaunchError {
+                message: failed(&crate::store::chain(&error)),
+                remedy: Some(remedy),
+                kind: ErrorKind::AgentFailed,
+            }
+        }
+        error @ leases::LaunchError::Interrupted { .. } => {
+            LaunchError { message: failed(&error.to_string()), remedy: None, kind: ErrorKind::Interrupted }
+        }
     }
 }
 
@@ -94,22 +115,52 @@ fn end_of(leases: LeasesHandle, lease_id: holdfast_protocol::ids::LeaseId) -> En
 /// What an agent complains about goes into the log, line by line.
 async fn log_complaints(stderr: ChildStderr, agent: String) {
     let mut lines = BufReader::new(stderr);
-    let mut line = Vec::new();
     loop {
-        line.clear();
-        match (&mut lines).take(COMPLAINT_BYTES_MAX).read_until(b'\n', &mut line).await {
-            Ok(0) => return,
-            Ok(_) => {
-                let text = String::from_utf8_lossy(&line);
-                let text = text.trim_end();
-                if !text.is_empty() {
-                    tracing::info!(agent, "agent says: {text}");
-                }
-            }
+        match next_complaint(&mut lines).await {
+            Ok(None) => return,
+            Ok(Some(text)) if text.is_empty() => {}
+            Ok(Some(text)) => tracing::info!(agent, "agent says: {text}"),
             Err(error) => {
                 tracing::debug!(agent, %error, "failed to read what the agent complains about");
                 return;
             }
         }
+    }
+}
+
+/// Returns the next line, a long one cut behind a word: of a secret that is cut in two, nobody knows the second part.
+async fn next_complaint(lines: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    let mut read = (&mut *lines).take(COMPLAINT_BYTES_MAX).read_until(b'\n', &mut line).await?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if line.len() as u64 == COMPLAINT_BYTES_MAX && !line.ends_with(b"\n") {
+        let last_word = line.iter().rposition(u8::is_ascii_whitespace).map_or(0, |space| space + 1);
+        line.truncate(last_word);
+        line.extend_from_slice("… [cut]".as_bytes());
+        let mut rest = Vec::new();
+        while read > 0 && !rest.ends_with(b"\n") {
+            rest.clear();
+            read = (&mut *lines).take(COMPLAINT_BYTES_MAX).read_until(b'\n', &mut rest).await?;
+        }
+    }
+    Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_complaint_is_cut_behind_a_word_and_the_next_one_is_whole() {
+        let filler = "x".repeat(4_080);
+        let said = format!("short\n{filler} sk-live-AAAA1111BBBB2222 {filler}{filler}\r\n\nnext\nlast without end");
+        let mut lines = said.as_bytes();
+        let mut complaints = Vec::new();
+        while let Some(complaint) = next_complaint(&mut lines).await.unwrap() {
+            complaints.push(complaint);
+        }
+        assert_eq!(complaints, ["short", &format!("{filler} … [cut]"), "", "next", "last without end"]);
     }
 }

@@ -7,11 +7,13 @@ use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_stores::acp_sessions::{
     self, AcpSessionRow, AcpSessionRowId, AcpUpdate, NewAcpSession, SessionChange, SessionFilter, TurnRow,
 };
-use holdfast_stores::kit::{Readers, StoreError};
+use holdfast_stores::kit::{Reader, Readers, StoreError};
 
 use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
 use crate::address::{Address, CallError, Down};
 use crate::reply::Reply;
+use crate::shown::Shown;
+use crate::store;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -20,12 +22,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct AcpSessionsHandle {
     address: Address<AcpSessionsMessage>,
+    readers: Shown<Readers>,
 }
 
 impl AcpSessionsHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<AcpSessionsMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `readers` is where the surface shows what reads its store.
+    pub fn new(address: Address<AcpSessionsMessage>, readers: Shown<Readers>) -> Self {
+        Self { address, readers }
     }
 
     /// Makes a session; on disk when this returns.
@@ -55,7 +58,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// [`AcpSessionsError::NotFound`].
     pub async fn get(&self, session_id: SessionId) -> Result<AcpSessionRow, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         acp_sessions::session_get(&mut reader, session_id).await?.ok_or(AcpSessionsError::NotFound(session_id))
     }
 
@@ -68,7 +71,7 @@ impl AcpSessionsHandle {
         agent: &AgentAlias,
         session_key: &str,
     ) -> Result<Option<AcpSessionRow>, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(acp_sessions::session_find_by_key(&mut reader, agent, session_key).await?)
     }
 
@@ -77,7 +80,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// When the store can't be read.
     pub async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(acp_sessions::session_list(&mut reader, filter).await?)
     }
 
@@ -91,7 +94,7 @@ impl AcpSessionsHandle {
         after_seq: i64,
         limit: i64,
     ) -> Result<Vec<AcpUpdate>, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(acp_sessions::update_page(&mut reader, row_id, after_seq, limit).await?)
     }
 
@@ -100,7 +103,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// When the store can't be read.
     pub async fn turns(&self, row_id: AcpSessionRowId) -> Result<Vec<TurnRow>, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(acp_sessions::turn_list(&mut reader, row_id).await?)
     }
 
@@ -109,7 +112,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// When the store can't be read.
     pub async fn count_running(&self) -> Result<u64, AcpSessionsError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         let running = acp_sessions::count_running(&mut reader).await?;
         Ok(u64::try_from(running).unwrap_or(0))
     }
@@ -119,7 +122,7 @@ impl AcpSessionsHandle {
         self.address.down()
     }
 
-    async fn readers(&self) -> Result<Readers, CallError> {
-        self.address.call(LIMIT, |reply| AcpSessionsMessage::Readers { reply }).await
+    async fn reader(&self) -> Result<Reader, AcpSessionsError> {
+        store::reader(&self.readers, |readers| readers, &self.address, LIMIT).await
     }
 }

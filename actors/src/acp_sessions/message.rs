@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_stores::acp_sessions::{AcpSessionRow, NewAcpSession, SessionChange};
-use holdfast_stores::kit::{Readers, StoreError};
+use holdfast_stores::kit::StoreError;
 
 use crate::acp_sessions::AcpSessionsError;
 use crate::reply::Reply;
@@ -26,11 +26,6 @@ pub enum AcpSessionsMessage {
     },
     /// Commit what is pending. Sent by the actor to itself after the first pending write.
     Flush,
-    /// Hands out the read-only connections.
-    Readers {
-        /// The readers.
-        reply: Reply<Readers>,
-    },
     /// The background check of the file has ended; sent by its task.
     Checked {
         /// What is wrong; empty means sound.

@@ -11,9 +11,10 @@ mod state;
 use std::path::PathBuf;
 
 use holdfast_stores::acp_sessions::AcpSessionsStore;
-use holdfast_stores::kit::OpenContext;
+use holdfast_stores::kit::{OpenContext, Readers};
 
 use crate::address::Down;
+use crate::shown::Shown;
 use crate::store::{check_in_background, down, unusable};
 use crate::surface::{Context, Fault, Surface};
 
@@ -27,12 +28,14 @@ pub struct AcpSessionsSurface {
     data_dir: PathBuf,
     app_version: &'static str,
     boot_id: String,
+    readers: Shown<Readers>,
 }
 
 impl AcpSessionsSurface {
-    /// Makes the owner of the store below `data_dir`; turns of other runs than `boot_id` are interrupted ones.
-    pub fn new(data_dir: PathBuf, app_version: &'static str, boot_id: String) -> Self {
-        Self { data_dir, app_version, boot_id }
+    /// Makes the owner of the store below `data_dir`; turns of other runs than `boot_id` are interrupted ones. What reads
+    /// the store is shown in `readers`.
+    pub fn new(data_dir: PathBuf, app_version: &'static str, boot_id: String, readers: Shown<Readers>) -> Self {
+        Self { data_dir, app_version, boot_id, readers }
     }
 }
 
@@ -56,6 +59,7 @@ impl Surface for AcpSessionsSurface {
             });
         }
         context.stats.set_size_bytes(store.size_bytes());
+        self.readers.show(store.readers().clone());
         Ok(AcpSessionsState::new(store))
     }
 
@@ -73,7 +77,6 @@ impl Surface for AcpSessionsSurface {
                 }
             }
             AcpSessionsMessage::Flush => state.flush(context).await?,
-            AcpSessionsMessage::Readers { reply } => reply.send(state.readers()),
             AcpSessionsMessage::Checked { problems } => state.checked(problems)?,
         }
         Ok(())
@@ -83,6 +86,7 @@ impl Surface for AcpSessionsSurface {
         if let Err(fault) = state.flush(context).await {
             tracing::error!(%fault, "the last changes could not be stored");
         }
+        self.readers.hide();
         state.close().await;
     }
 }

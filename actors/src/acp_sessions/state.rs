@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_stores::acp_sessions::{AcpSessionRow, AcpSessionsStore, NewAcpSession, SessionChange};
-use holdfast_stores::kit::{OpenError, Readers, StoreError};
+use holdfast_stores::kit::{OpenError, StoreError};
 
 use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
 use crate::reply::Reply;
@@ -24,10 +24,6 @@ pub struct AcpSessionsState {
 impl AcpSessionsState {
     pub(super) fn new(store: AcpSessionsStore) -> Self {
         Self { store, changes: Vec::new(), replies: Vec::new() }
-    }
-
-    pub(super) fn readers(&self) -> Readers {
-        self.store.readers().clone()
     }
 
     pub(super) async fn create(

@@ -4,25 +4,37 @@ use std::time::Duration;
 
 use holdfast_protocol::ids::AgentAlias;
 use holdfast_stores::control_plane::{self, AgentInitialize, AgentRow, Instance};
-use holdfast_stores::kit::Readers;
+use holdfast_stores::kit::{Reader, Readers};
 
 use super::error::ControlPlaneError;
 use super::message::ControlPlaneMessage;
 use crate::address::{Address, CallError};
+use crate::shown::Shown;
+use crate::store;
 
 /// Longer than a disk with a full queue takes; past it the outcome is unknown.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// What ControlPlane shows without being asked.
+#[derive(Debug, Clone)]
+pub struct ControlPlaneShown {
+    /// Who this install is.
+    pub(super) instance: Instance,
+    /// What reads its store.
+    pub(super) readers: Readers,
+}
 
 /// Asks ControlPlane. Reads go through its read-only connections and see committed rows only.
 #[derive(Debug, Clone)]
 pub struct ControlPlaneHandle {
     address: Address<ControlPlaneMessage>,
+    shown: Shown<ControlPlaneShown>,
 }
 
 impl ControlPlaneHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<ControlPlaneMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `shown` is where the surface shows what it knows.
+    pub fn new(address: Address<ControlPlaneMessage>, shown: Shown<ControlPlaneShown>) -> Self {
+        Self { address, shown }
     }
 
     /// Returns who this install is. Never changes, so callers may keep it.
@@ -30,7 +42,7 @@ impl ControlPlaneHandle {
     /// # Errors
     /// [`CallError`].
     pub async fn instance(&self) -> Result<Instance, CallError> {
-        self.address.call(LIMIT, |reply| ControlPlaneMessage::Instance { reply }).await
+        Ok(self.shown.get(&self.address, LIMIT).await?.instance)
     }
 
     /// Notes that an agent's process was started now; on disk when this returns.
@@ -55,7 +67,7 @@ impl ControlPlaneHandle {
     /// # Errors
     /// [`ControlPlaneError`].
     pub async fn initialize_get(&self, launch_hash: &str) -> Result<Option<AgentInitialize>, ControlPlaneError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(control_plane::agent_initialize_get(&mut reader, launch_hash).await?)
     }
 
@@ -64,11 +76,11 @@ impl ControlPlaneHandle {
     /// # Errors
     /// [`ControlPlaneError`].
     pub async fn agent_list(&self) -> Result<Vec<AgentRow>, ControlPlaneError> {
-        let mut reader = self.readers().await?.reader().await?;
+        let mut reader = self.reader().await?;
         Ok(control_plane::agent_list(&mut reader).await?)
     }
 
-    async fn readers(&self) -> Result<Readers, CallError> {
-        self.address.call(LIMIT, |reply| ControlPlaneMessage::Readers { reply }).await
+    async fn reader(&self) -> Result<Reader, ControlPlaneError> {
+        store::reader(&self.shown, |shown| &shown.readers, &self.address, LIMIT).await
     }
 }

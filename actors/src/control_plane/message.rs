@@ -1,24 +1,14 @@
 //! What ControlPlane can be asked or told.
 
 use holdfast_protocol::ids::AgentAlias;
-use holdfast_stores::control_plane::{AgentInitialize, Instance};
-use holdfast_stores::kit::{Readers, StoreError};
+use holdfast_stores::control_plane::AgentInitialize;
+use holdfast_stores::kit::StoreError;
 
 use super::error::ControlPlaneError;
 use crate::reply::Reply;
 
 /// What ControlPlane can be asked or told. Requests carry a `reply`.
 pub enum ControlPlaneMessage {
-    /// Returns who this install is.
-    Instance {
-        /// The answer.
-        reply: Reply<Instance>,
-    },
-    /// Hands out the read-only connections, which see committed rows only.
-    Readers {
-        /// The connections.
-        reply: Reply<Readers>,
-    },
     /// Notes that an agent's process was started now; answered once it is on disk.
     AgentStarted {
         /// Which agent.

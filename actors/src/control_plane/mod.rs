@@ -16,11 +16,12 @@ use holdfast_stores::control_plane::ControlPlaneStore;
 use holdfast_stores::kit::OpenContext;
 
 pub use error::ControlPlaneError;
-pub use handle::ControlPlaneHandle;
+pub use handle::{ControlPlaneHandle, ControlPlaneShown};
 pub use message::ControlPlaneMessage;
 
 use crate::address::Down;
 use crate::config::ConfigHandle;
+use crate::shown::Shown;
 use crate::store::{check_in_background, down};
 use crate::surface::{Context, Fault, Surface};
 use state::ControlPlaneState;
@@ -30,12 +31,19 @@ pub struct ControlPlaneSurface {
     data_dir: PathBuf,
     app_version: &'static str,
     config: ConfigHandle,
+    shown: Shown<ControlPlaneShown>,
 }
 
 impl ControlPlaneSurface {
-    /// Declares the surface. `data_dir` is the root's `data/`; Config is started before.
-    pub fn new(data_dir: PathBuf, app_version: &'static str, config: ConfigHandle) -> Self {
-        Self { data_dir, app_version, config }
+    /// Declares the surface. `data_dir` is the root's `data/`; Config is started before. What is read without asking goes
+    /// to `shown`.
+    pub fn new(
+        data_dir: PathBuf,
+        app_version: &'static str,
+        config: ConfigHandle,
+        shown: Shown<ControlPlaneShown>,
+    ) -> Self {
+        Self { data_dir, app_version, config, shown }
     }
 }
 
@@ -57,7 +65,9 @@ impl Surface for ControlPlaneSurface {
             });
         }
         let proposed = InstanceId(context.ports.ids.uuid_v7());
-        ControlPlaneState::begin(store, proposed, &snapshot, context).await
+        let state = ControlPlaneState::begin(store, proposed, &snapshot, context).await?;
+        self.shown.show(state.shown());
+        Ok(state)
     }
 
     async fn handle(
@@ -67,8 +77,6 @@ impl Surface for ControlPlaneSurface {
         state: &mut ControlPlaneState,
     ) -> Result<(), Fault> {
         match message {
-            ControlPlaneMessage::Instance { reply } => reply.send(state.instance()),
-            ControlPlaneMessage::Readers { reply } => reply.send(state.readers()),
             ControlPlaneMessage::AgentStarted { alias, reply } => state.agent_started(alias, reply, context).await?,
             ControlPlaneMessage::InitializePut { answer, reply } => {
                 state.initialize_put(*answer, reply, context).await?
@@ -79,6 +87,7 @@ impl Surface for ControlPlaneSurface {
     }
 
     async fn stop(&self, _context: &Context<ControlPlaneMessage>, state: ControlPlaneState) {
+        self.shown.hide();
         state.close().await;
     }
 }

@@ -5,9 +5,10 @@ use std::time::Instant;
 use holdfast_protocol::ids::{AgentAlias, InstanceId};
 use holdfast_stores::config::{AgentsConfig, ConfigSnapshot};
 use holdfast_stores::control_plane::{AgentInitialize, ConfiguredAgent, ControlPlaneStore, Instance, STORE};
-use holdfast_stores::kit::{Readers, StoreError};
+use holdfast_stores::kit::StoreError;
 
 use super::error::ControlPlaneError;
+use super::handle::ControlPlaneShown;
 use super::message::ControlPlaneMessage;
 use crate::address::Down;
 use crate::reply::Reply;
@@ -45,12 +46,8 @@ impl ControlPlaneState {
         Ok(Self { store, instance })
     }
 
-    pub(super) fn instance(&self) -> Instance {
-        self.instance
-    }
-
-    pub(super) fn readers(&self) -> Readers {
-        self.store.readers().clone()
+    pub(super) fn shown(&self) -> ControlPlaneShown {
+        ControlPlaneShown { instance: self.instance, readers: self.store.readers().clone() }
     }
 
     pub(super) async fn agent_started(

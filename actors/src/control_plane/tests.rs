@@ -33,13 +33,14 @@ impl Rig {
         let ports = Ports::system();
         let config = ConfigSurface::new(cell.subscribe(), source.clone());
         let (config, config_address) = child("config", Limits::default(), &ports, config);
-        let surface = ControlPlaneSurface::new(root.data_dir(), "0.0.0-test", ConfigHandle::new(config_address));
+        let (config_handle, shown) = (ConfigHandle::new(config_address), Shown::default());
+        let surface = ControlPlaneSurface::new(root.data_dir(), "0.0.0-test", config_handle, shown.clone());
         let (surface, address) = child("control-plane", Limits::default(), &ports, surface);
         let stages: Vec<Stage> = vec![vec![Box::new(config)], vec![Box::new(surface)]];
         let spec =
             SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
-        Self { supervisor, control_plane: ControlPlaneHandle::new(address), cell, source }
+        Self { supervisor, control_plane: ControlPlaneHandle::new(address, shown), cell, source }
     }
 
     async fn reload(&self, generation: u64) {

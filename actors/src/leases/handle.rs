@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_protocol::ids::LeaseId;
-use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseRecord};
+use holdfast_protocol::ids::{InstanceId, LeaseId};
+use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseReads, LeaseRecord};
 
 use super::config::KILL_GRACE_MAX;
 use super::ending::StoredEnd;
@@ -15,6 +15,7 @@ use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
 use super::requester::Requester;
 use crate::address::Address;
 use crate::process::{Lineage, StoredProcess};
+use crate::shown::Shown;
 
 /// Requests that touch the store only.
 const STORE_LIMIT: Duration = Duration::from_secs(15);
@@ -22,16 +23,26 @@ const STORE_LIMIT: Duration = Duration::from_secs(15);
 /// itself, so this only covers a fault of ours.
 const END_LIMIT: Duration = KILL_GRACE_MAX.saturating_add(Duration::from_secs(60));
 
+/// What Leases shows without being asked.
+#[derive(Debug, Clone)]
+pub struct LeasesShown {
+    /// What reads its store.
+    pub(super) reads: LeaseReads,
+    /// Whose leases they are.
+    pub(super) instance_id: InstanceId,
+}
+
 /// Asks the Leases actor. Cheap to clone; outlives restarts.
 #[derive(Debug, Clone)]
 pub struct LeasesHandle {
     address: Address<LeasesMessage>,
+    shown: Shown<LeasesShown>,
 }
 
 impl LeasesHandle {
-    /// Makes a handle.
-    pub fn new(address: Address<LeasesMessage>) -> Self {
-        Self { address }
+    /// Makes a handle; `shown` is where the surface shows what it knows.
+    pub fn new(address: Address<LeasesMessage>, shown: Shown<LeasesShown>) -> Self {
+        Self { address, shown }
     }
 
     /// Returns the actor's address.
@@ -102,7 +113,7 @@ impl LeasesHandle {
         before: Option<LeaseId>,
         limit: u32,
     ) -> Result<LeasePage, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::List { filter, before, limit, reply }).await
+        Ok(self.shown().await?.reads.lease_list(&filter, before, limit).await?)
     }
 
     /// Shows a lease.
@@ -110,7 +121,16 @@ impl LeasesHandle {
     /// # Errors
     /// [`LeasesError`].
     pub async fn show(&self, lease_id: LeaseId) -> Result<Option<LeaseRecord>, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::Show { lease_id, reply }).await
+        Ok(self.shown().await?.reads.lease_show(lease_id).await?)
+    }
+
+    /// Returns how many leases are not over.
+    ///
+    /// # Errors
+    /// [`LeasesError`].
+    pub async fn unfinished(&self) -> Result<usize, LeasesError> {
+        let LeasesShown { reads, instance_id } = self.shown().await?;
+        Ok(reads.lease_unfinished(instance_id).await?.len())
     }
 
     /// Waits for the reaping that runs at start, or runs another.
@@ -159,6 +179,10 @@ impl LeasesHandle {
     /// [`LeasesError::Call`].
     pub async fn status(&self) -> Result<LeasesStatus, LeasesError> {
         Ok(self.address.call(STORE_LIMIT, |reply| LeasesMessage::Status { reply }).await?)
+    }
+
+    async fn shown(&self) -> Result<LeasesShown, LeasesError> {
+        Ok(self.shown.get(&self.address, STORE_LIMIT).await?)
     }
 
     async fn call<T>(

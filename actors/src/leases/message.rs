@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdfast_protocol::ids::{LeaseId, SessionId};
 use holdfast_stores::kit::StoreError;
-use holdfast_stores::leases::{LeaseFilter, LeasePage, LeaseRecord};
+use holdfast_stores::leases::LeaseRecord;
 
 use super::ending::{StoredEnd, TreeEnd};
 use super::error::LeasesError;
@@ -90,24 +90,6 @@ pub enum LeasesMessage {
         reason: String,
         /// The lease, in the state `lost`.
         reply: LeasesReply<LeaseRecord>,
-    },
-    /// Lists leases, the youngest first.
-    List {
-        /// Which.
-        filter: LeaseFilter,
-        /// Only older ones than this.
-        before: Option<LeaseId>,
-        /// How many at most.
-        limit: u32,
-        /// A page.
-        reply: LeasesReply<LeasePage>,
-    },
-    /// Shows a lease.
-    Show {
-        /// Which.
-        lease_id: LeaseId,
-        /// The lease, if there is one.
-        reply: LeasesReply<Option<LeaseRecord>>,
     },
     /// Looks after the leases that earlier runs of this install left open, and removes old ones.
     ReapStartupOrphans {

@@ -38,7 +38,7 @@ pub use adopt::{Adopter, Orphans, Ownership};
 pub use config::LeasesConfig;
 pub use ending::{Ender, StoredEnd, TreeEnd};
 pub use error::{Bound, LeasesError};
-pub use handle::LeasesHandle;
+pub use handle::{LeasesHandle, LeasesShown};
 pub use inspection::{Inspection, ReapReport, Verdict};
 pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
@@ -50,6 +50,7 @@ pub use spawn::{SpawnError, SpawnRequest, Spawner};
 use crate::address::Down;
 use crate::process::{Cgroups, ProcessTable};
 use crate::reply::Reply;
+use crate::shown::Shown;
 use crate::store::{check_in_background, down, judge_check};
 use crate::surface::{Context, Fault, Surface};
 use state::LeasesState;
@@ -86,10 +87,13 @@ pub struct LeasesSurface {
     /// What was validated last.
     config: watch::Receiver<ConfigSnapshot>,
     app_version: &'static str,
+    shown: Shown<LeasesShown>,
 }
 
 impl LeasesSurface {
-    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone.
+    /// Declares the surface. Without an adopter, orphans of a killed wrapper are reported and left alone. What is read
+    /// without asking goes to `shown`.
+    #[expect(clippy::too_many_arguments, reason = "one call, and each is a thing of its own")]
     pub fn new(
         data_dir: PathBuf,
         place: LeasesPlace,
@@ -98,8 +102,9 @@ impl LeasesSurface {
         adopter: Option<Adopter>,
         config: watch::Receiver<ConfigSnapshot>,
         app_version: &'static str,
+        shown: Shown<LeasesShown>,
     ) -> Self {
-        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version }
+        Self { data_dir, place: Arc::new(place), instance, table, adopter, config, app_version, shown }
     }
 }
 
@@ -130,6 +135,7 @@ impl Surface for LeasesSurface {
         let bound = |(alias, agent): (&AgentAlias, &AgentConfig)| Some((alias.to_string(), agent.max_processes?));
         let bounds = agents.0.iter().filter_map(bound).collect();
         let state = LeasesState::new(store, instance_id, Arc::clone(&self.place), ender, config, bounds);
+        self.shown.show(state.shown());
         context.stats.set_warnings(Vec::new());
         sweep_when_due(context);
         // Nobody waits for this one: what it does is logged.
@@ -157,8 +163,6 @@ impl Surface for LeasesSurface {
             LeasesMessage::MarkLost { lease_id, reason, reply } => {
                 state.mark_lost(context, lease_id, reason, reply).await;
             }
-            LeasesMessage::List { filter, before, limit, reply } => state.list(filter, before, limit, reply),
-            LeasesMessage::Show { lease_id, reply } => state.show(lease_id, reply),
             LeasesMessage::ReapStartupOrphans { reply } => state.reap(context, reply).await,
             LeasesMessage::Foresee { reply } => state.foresee(context, reply).await,
             LeasesMessage::Verify { lease_id, reply } => state.verify(lease_id, reply),
@@ -176,6 +180,7 @@ impl Surface for LeasesSurface {
     }
 
     async fn stop(&self, _context: &Context<LeasesMessage>, state: LeasesState) {
+        self.shown.hide();
         state.close_store().await;
     }
 }

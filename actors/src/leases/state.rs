@@ -8,13 +8,14 @@ use std::time::Instant;
 use holdfast_protocol::health::HealthWarning;
 use holdfast_protocol::ids::{InstanceId, LeaseId};
 use holdfast_stores::leases::{
-    LeaseChange, LeaseExit, LeaseFilter, LeasePage, LeaseRecord, LeaseRoot, LeaseState, LeasesStore, NewLease, Refusal,
+    LeaseChange, LeaseExit, LeaseRecord, LeaseRoot, LeaseState, LeasesStore, NewLease, Refusal,
 };
 use tokio::sync::Semaphore;
 
 use super::adopt::Ownership;
 use super::ending::{Ender, StoredEnd, TreeEnd};
 use super::error::{Bound, LeasesError};
+use super::handle::LeasesShown;
 use super::inspection::Inspection;
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
@@ -414,16 +415,8 @@ impl LeasesState {
         }
     }
 
-    /// Reads beside the actor.
-    pub(super) fn list(&self, filter: LeaseFilter, before: Option<LeaseId>, limit: u32, reply: LeasesReply<LeasePage>) {
-        let reads = self.store.reads();
-        tokio::spawn(async move { reply.send(reads.lease_list(&filter, before, limit).await.map_err(Into::into)) });
-    }
-
-    /// Reads beside the actor.
-    pub(super) fn show(&self, lease_id: LeaseId, reply: LeasesReply<Option<LeaseRecord>>) {
-        let reads = self.store.reads();
-        tokio::spawn(async move { reply.send(reads.lease_show(lease_id).await.map_err(Into::into)) });
+    pub(super) fn shown(&self) -> LeasesShown {
+        LeasesShown { reads: self.store.reads(), instance_id: self.instance_id }
     }
 
     pub(super) async fn status(&mut self) -> LeasesStatus {

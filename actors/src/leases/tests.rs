@@ -120,14 +120,15 @@ impl Rig {
             cgroups: None,
         };
         let known: InstanceSource = Arc::new(|| Box::pin(async { Ok(instance()) }));
-        let surface =
-            LeasesSurface::new(root.data_dir(), place, known, Arc::new(table.clone()), None, config.subscribe(), "1");
+        let (seen, shown) = (Arc::new(table.clone()), Shown::default());
+        let (data_dir, config) = (root.data_dir(), config.subscribe());
+        let surface = LeasesSurface::new(data_dir, place, known, seen, None, config, "1", shown.clone());
         let (one, address) = child("leases", Limits::default(), &Ports::system(), surface);
         let stages: Vec<Stage> = vec![vec![Box::new(one)]];
         let spec =
             SupervisorSpec { name: "test", strategy: Strategy::OneForOne, intensity: Intensity::default(), stages };
         let (supervisor, _) = Supervisor::start(spec, 1, None).await.unwrap();
-        Self { supervisor, leases: LeasesHandle::new(address), table, _home: home }
+        Self { supervisor, leases: LeasesHandle::new(address, shown), table, _home: home }
     }
 
     async fn shown(&self, lease_id: LeaseId) -> LeaseRecord {

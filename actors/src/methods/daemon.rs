@@ -65,7 +65,7 @@ async fn status(context: &MethodContext) -> StatusReport {
     let instance_id = instance.map_or(InstanceId(Uuid::nil()), |instance| instance.instance_id);
     let agents = context.handles.config.agents().await.map_or(0, |agents| agents.0.len() as u64);
     let turns_running = turns_running(context).await;
-    let adapters = context.handles.leases.status().await.map_or(0, |leases| leases.unfinished as u64);
+    let adapters = context.handles.leases.unfinished().await.map_or(0, |unfinished| unfinished as u64);
     let config = context.handles.config.snapshot().await;
     let mut warnings: Vec<String> = health.warnings.iter().map(|warning| warning.message.clone()).collect();
     if let Ok(config) = config {

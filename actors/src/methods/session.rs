@@ -119,7 +119,9 @@ fn acp_event(session_id: SessionId, update: AcpUpdate) -> Result<Event, WireErro
         "tool_call" | "tool_call_update" => Some("tool"),
         _ => None,
     };
-    let body = RawValue::from_string(update.params).map_err(|error| {
+    // A notification without params has no body.
+    let params = if update.params.is_empty() { "null".to_owned() } else { update.params };
+    let body = RawValue::from_string(params).map_err(|error| {
         WireError::new(ErrorKind::Damaged, format!("update {} of session {session_id} is no JSON: {error}", update.seq))
     })?;
     Ok(Event {

@@ -170,7 +170,7 @@ impl Actor for SupervisorActor {
             strategy: spec.strategy,
             intensity: spec.intensity,
             children: children.collect(),
-            stages: stages,
+            stages,
             generation,
             since: Instant::now(),
         };

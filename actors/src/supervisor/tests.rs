@@ -164,7 +164,7 @@ impl Surface for Together {
 #[tokio::test]
 async fn children_of_a_stage_start_and_end_at_once() {
     let (sender, mut journal) = mpsc::unbounded_channel();
-    let mut stage = |size: usize| -> Stage {
+    let stage = |size: usize| -> Stage {
         let meeting = Arc::new(tokio::sync::Barrier::new(size));
         let together = || Together { meeting: Arc::clone(&meeting), journal: sender.clone() };
         (0..size).map(|_| Box::new(child("one", Limits::default(), &Ports::system(), together()).0) as _).collect()

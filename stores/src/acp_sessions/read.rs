@@ -161,7 +161,7 @@ pub async fn update_page(
     let limit = limit.clamp(1, PAGE_MAX);
     sqlx::query_as!(
         AcpUpdate,
-        "SELECT seq, turn_number, kind, params_json AS params, created_at_ms FROM acp_update
+        "SELECT seq, turn_number, kind, method, params_json AS params, created_at_ms FROM acp_update
          WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
         session.0,
         after_seq,

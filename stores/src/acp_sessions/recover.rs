@@ -50,6 +50,7 @@ pub(super) async fn settle(store: &mut AcpSessionsStore, boot_id: &str, now_ms: 
             seq,
             turn_number: Some(turn.number),
             kind: "tool_call_update".to_owned(),
+            method: None,
             params,
             created_at_ms: now_ms,
         });
@@ -88,7 +89,7 @@ async fn open_call_marks(
         let page = update_page(store.database.writer(), session, after_seq, PAGE_MAX).await?;
         let Some(last) = page.last() else { return Ok(calls.interrupt(session_id, REASON)) };
         after_seq = last.seq;
-        for update in page.iter().filter(|update| update.kind.starts_with("tool_call")) {
+        for update in page.iter().filter(|update| update.method.is_none() && update.kind.starts_with("tool_call")) {
             if let Ok(params) = serde_json::from_str::<&RawValue>(&update.params) {
                 calls.saw(params);
             }

@@ -145,7 +145,9 @@ pub struct AcpUpdate {
     pub turn_number: Option<i64>,
     /// The `sessionUpdate` discriminator, or the method of another notification.
     pub kind: String,
-    /// The notification's params, raw, with our session id in place of the agent's.
+    /// The method of a notification that is not `session/update`.
+    pub method: Option<String>,
+    /// The notification's params, raw, with our session id in place of the agent's. Empty: it had none.
     pub params: String,
     /// When it came, UTC milliseconds.
     pub created_at_ms: i64,

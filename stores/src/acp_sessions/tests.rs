@@ -30,7 +30,7 @@ async fn made(store: &mut AcpSessionsStore, number: u128) -> AcpSessionRow {
 
 fn update(seq: i64, kind: &str, update: serde_json::Value) -> AcpUpdate {
     let params = serde_json::json!({ "sessionId": "s", "update": update }).to_string();
-    AcpUpdate { seq, turn_number: Some(1), kind: kind.to_owned(), params, created_at_ms: 5 }
+    AcpUpdate { seq, turn_number: Some(1), kind: kind.to_owned(), method: None, params, created_at_ms: 5 }
 }
 
 fn text(seq: i64) -> AcpUpdate {
@@ -168,6 +168,44 @@ async fn listing_pages_newest_first_without_gap_or_repeat() {
     assert_eq!(seen, [7, 6, 5, 4, 3, 2, 1]);
     filter = SessionFilter { agent_id: Some("other".parse().unwrap()), limit: 3, ..SessionFilter::default() };
     assert!(session_list(&mut reader, &filter).await.unwrap().is_empty());
+    drop(reader);
+    store.close().await.unwrap();
+}
+
+/// A store as it was before `method` was a column.
+async fn before_methods(dir: &Path) -> Database {
+    let first = MIGRATOR.iter().take(1).cloned().collect::<Vec<_>>();
+    let migrator: &'static Migrator = Box::leak(Box::new(Migrator { migrations: first.into(), ..Migrator::DEFAULT }));
+    let spec: &'static DatabaseSpec = Box::leak(Box::new(DatabaseSpec { migrator, ..SPEC }));
+    Database::open(dir, spec, CONTEXT).await.unwrap().0
+}
+
+#[tokio::test]
+async fn rows_from_before_learn_which_of_them_are_no_updates() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut old = before_methods(dir.path()).await;
+    let rows = [
+        ("agent_message_chunk", r#"{"update":{"sessionUpdate":"agent_message_chunk"}}"#, None),
+        ("_vendor_update", r#"{"update":{"sessionUpdate":"_vendor_update"}}"#, None),
+        ("_vendor/told", r#"{"sessionId":"s"}"#, Some("_vendor/told")),
+        ("odd", "no JSON", None),
+    ];
+    let session =
+        "INSERT INTO acp_session (id, session_id, agent_id, cwd, new_params_json, status, turn_state, backend,
+        instance_id, boot_id, created_at_ms, updated_at_ms)
+        VALUES (1, 's', 'demo', '/', '{}', 'active', 'idle', 'acp', 'i', 'b', 1, 1)";
+    sqlx::query(session).execute(old.writer()).await.unwrap();
+    for (seq, (kind, params, _)) in (1..).zip(rows) {
+        let insert =
+            "INSERT INTO acp_update (session, seq, kind, params_json, created_at_ms) VALUES (1, ?1, ?2, ?3, 1)";
+        sqlx::query(insert).bind(seq).bind(kind).bind(params).execute(old.writer()).await.unwrap();
+    }
+    old.close().await.unwrap();
+    let store = open(dir.path()).await;
+    let mut reader = store.readers().reader().await.unwrap();
+    let page = update_page(&mut reader, AcpSessionRowId(1), 0, 10).await.unwrap();
+    let seen: Vec<_> = page.iter().map(|update| (update.kind.as_str(), update.method.as_deref())).collect();
+    assert_eq!(seen, rows.map(|(kind, _, method)| (kind, method)));
     drop(reader);
     store.close().await.unwrap();
 }

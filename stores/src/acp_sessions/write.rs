@@ -23,12 +23,13 @@ row_insert! {
         seq: i64,
         turn_number: Option<i64>,
         kind: &'a str,
+        method: Option<&'a str>,
         params_json: &'a str,
         created_at_ms: i64,
     }
     store: ROLE,
     action: "append updates",
-    sql: "INSERT INTO acp_update (session, seq, turn_number, kind, params_json, created_at_ms) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (session, seq) DO NOTHING",
+    sql: "INSERT INTO acp_update (session, seq, turn_number, kind, method, params_json, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, seq) DO NOTHING",
 }
 
 /// Changes of sessions.
@@ -85,6 +86,7 @@ fn updates_of(change: &SessionChange) -> impl Iterator<Item = UpdateInsert<'_>> 
         seq: update.seq,
         turn_number: update.turn_number,
         kind: &update.kind,
+        method: update.method.as_deref(),
         params_json: &update.params,
         created_at_ms: update.created_at_ms,
     })

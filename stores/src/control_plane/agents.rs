@@ -1,5 +1,7 @@
 //! The registry of agents and what each answered to `initialize`.
 
+use std::collections::BTreeMap;
+
 use holdfast_protocol::ids::AgentAlias;
 use sqlx::SqliteConnection;
 
@@ -76,13 +78,24 @@ impl BatchWork for Follow {
 
 impl ControlPlaneStore {
     /// Makes the registry follow the configuration, in one transaction: new agents get a row, changed ones their new hash,
-    /// those that are gone are marked. Answers to `initialize` that no known launch needs any more are dropped.
+    /// those that are gone are marked. Answers to `initialize` that no known launch needs any more are dropped. Writes
+    /// nothing when the registry follows it already, as it does at most starts.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was changed, unless the outcome is unknown. The writer has then been replaced.
     pub async fn agents_follow(&mut self, agents: Vec<ConfiguredAgent>, now_ms: i64) -> Result<(), StoreError> {
+        if self.follows(&agents).await? {
+            return Ok(());
+        }
         let outcome = run_batch(&mut self.database, &mut Follow { now_ms }, &[agents]).await;
         outcome.answers.into_iter().collect()
+    }
+
+    async fn follows(&mut self, agents: &[ConfiguredAgent]) -> Result<bool, StoreError> {
+        let known = agent_list(self.database.writer()).await?;
+        let configured: BTreeMap<_, _> =
+            known.iter().filter(|row| row.configured).map(|row| (&row.alias, &row.launch_hash)).collect();
+        Ok(configured == agents.iter().map(|agent| (&agent.alias, &agent.launch_hash)).collect())
     }
 
     /// Notes that an agent's process was started. Says whether the agent is known.

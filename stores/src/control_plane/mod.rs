@@ -53,6 +53,9 @@ impl ControlPlaneStore {
     /// [`StoreError`].
     pub async fn instance_ensure(&mut self, proposed: InstanceId, now_ms: i64) -> Result<Instance, StoreError> {
         let writer = self.database.writer();
+        if let Some(known) = instance_get(writer).await? {
+            return Ok(known);
+        }
         let id = proposed.to_string();
         sqlx::query!(
             "INSERT INTO instance (id, instance_id, created_at_ms) VALUES (1, ?, ?) ON CONFLICT (id) DO NOTHING",

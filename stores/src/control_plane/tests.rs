@@ -56,6 +56,30 @@ async fn the_registry_follows_the_configuration_and_forgets_no_agent() {
 }
 
 #[tokio::test]
+async fn a_start_that_changes_nothing_writes_nothing() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let start = async |now_ms| {
+        let mut store = open(directory.path()).await;
+        let instance = store.instance_ensure(InstanceId(Uuid::from_u128(1)), now_ms).await.unwrap();
+        store.agents_follow(vec![agent("a", '1'), agent("b", '2')], now_ms).await.unwrap();
+        store.close().await.unwrap();
+        instance
+    };
+    // A replaced marker would be another file.
+    let files = || {
+        let files = ["control_plane.db", "control_plane.db.marker"];
+        files.map(|name| {
+            std::fs::metadata(directory.path().join(name)).map(|file| (file.ino(), file.mtime_nsec())).unwrap()
+        })
+    };
+    let first = start(5).await;
+    let before = files();
+    assert_eq!(start(6).await, first);
+    assert_eq!(files(), before);
+}
+
+#[tokio::test]
 async fn what_an_agent_can_do_is_kept_as_long_as_its_launch_is_known() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = open(directory.path()).await;

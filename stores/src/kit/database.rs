@@ -14,7 +14,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use super::error::{OpenError, StoreError};
 use super::file_system::RealFileSystem;
 use super::header::{Found, inspect};
-use super::marker::{self, FoundMarker, Marker};
+use super::marker::{self, CleanStop, FoundMarker, Marker};
 use super::readers::Readers;
 use super::unchecked::{self, FoundMeta, SchemaMeta};
 
@@ -92,6 +92,8 @@ pub struct Database {
     spec: &'static DatabaseSpec,
     path: PathBuf,
     created_at_ms: i64,
+    /// The clean stop that the marker tells of.
+    marked_stop: Option<CleanStop>,
     writer: SqliteConnection,
     readers: Readers,
     /// Set while a transaction of [`super::run_batch`] is open; still set afterwards if its future was dropped.
@@ -176,6 +178,10 @@ impl Database {
             spec,
             path: path.to_owned(),
             created_at_ms: meta.created_at_ms,
+            marked_stop: match marker {
+                FoundMarker::Marker(marker) => marker.clean_stop,
+                FoundMarker::Missing | FoundMarker::Unreadable => None,
+            },
             writer,
             readers,
             mid_transaction: false,
@@ -255,6 +261,9 @@ impl Database {
         close_connection(self.writer, self.spec).await?;
         let log = std::fs::metadata(log_path(&self.path)).is_ok_and(|log| log.len() > 0);
         let clean_stop = if readers_closed && !log { marker::clean_stop_of(&self.path).ok() } else { None };
+        if clean_stop.is_some() && clean_stop == self.marked_stop {
+            return Ok(());
+        }
         let marker = Marker { role: self.spec.role.to_owned(), created_at_ms: self.created_at_ms, clean_stop };
         if let Err(error) = write_marker(&self.path, marker).await {
             // Costs the next open a check, no data.

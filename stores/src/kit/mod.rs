@@ -22,4 +22,4 @@ pub use batch::{BatchOutcome, BatchWork, run_batch};
 pub use cursor::{CursorError, CursorKey};
 pub use database::{Database, DatabaseSpec, Durability, OpenContext, Opened};
 pub use error::{ConstraintKind, OpenError, StoreError};
-pub use readers::Readers;
+pub use readers::{Reader, Readers};

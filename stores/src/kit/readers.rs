@@ -9,6 +9,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use super::error::{InStore, StoreError};
 use super::unchecked;
 
+/// One read-only connection, on loan.
+pub type Reader = PoolConnection<Sqlite>;
+
 /// A few read-only connections to one database, opened when first needed. Cheap to clone.
 ///
 /// They see committed rows only. A read must end soon: the write-ahead log can't start over while one is open, so
@@ -38,7 +41,7 @@ impl Readers {
     ///
     /// # Errors
     /// [`StoreError::ReadersBusy`] after the busy timeout, [`StoreError::Closed`] after the store's close.
-    pub async fn reader(&self) -> Result<PoolConnection<Sqlite>, StoreError> {
+    pub async fn reader(&self) -> Result<Reader, StoreError> {
         self.pool.acquire().await.in_store(self.store, "take a reader")
     }
 

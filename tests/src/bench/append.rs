@@ -1,14 +1,17 @@
 //! A durable append through address, actor and store, against a raw loop whose transaction holds as many rows as there
-//! are callers, and against one driver transaction a message (naive).
+//! are callers, and against the obvious way (naive): a task that takes one message after the other, makes untyped JSON of
+//! it, and gives each a driver transaction and an answer of its own.
 
 use std::time::{Duration, Instant};
 
 use holdfast_actors::sessions::SessionsHandle;
 use holdfast_protocol::ids::SessionId;
 use holdfast_protocol::methods::session::{AppendParams, NewEvent, NewParams};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection};
+use tokio::sync::{mpsc, oneshot};
 
 use super::raw::{RawStore, body};
 use super::report::Row;
@@ -35,7 +38,7 @@ async fn measure(options: &Options) -> Vec<Row> {
     let sessions = tree.handles().sessions.clone();
     let directory = tempfile::tempdir().unwrap();
     let mut raw = RawStore::open(&directory.path().join("raw.db"));
-    let mut naive = Naive::open(&directory.path().join("naive.db")).await;
+    let naive = Naive::start(&directory.path().join("naive.db")).await;
     let round = Duration::from_millis(options.round_ms);
     let mut rows = Vec::new();
     for callers in CALLERS {
@@ -44,7 +47,7 @@ async fn measure(options: &Options) -> Vec<Row> {
         for number in 0..=options.rounds {
             let our = appends(&sessions, callers, round).await;
             let raw = raw_round(&mut raw, callers, round);
-            let naive = naive.round(round).await;
+            let naive = naive.round(callers, round).await;
             if number > 0 {
                 ours.push(our);
                 raws.push(raw);
@@ -144,44 +147,66 @@ fn raw_round(raw: &mut RawStore, callers: usize, round: Duration) -> Round {
     finish(times, began.elapsed(), cpu_us() - cpu_before)
 }
 
-/// One driver transaction a message.
+/// The obvious way.
 struct Naive {
-    connection: sqlx::SqliteConnection,
-    seq: i64,
+    messages: mpsc::Sender<(String, oneshot::Sender<String>)>,
 }
 
 impl Naive {
-    async fn open(path: &std::path::Path) -> Self {
+    async fn start(path: &std::path::Path) -> Self {
         drop(RawStore::open(path));
         let options = SqliteConnectOptions::new()
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full);
-        Self { connection: options.connect().await.unwrap(), seq: 0 }
+        let mut connection = options.connect().await.unwrap();
+        let (messages, mut received) = mpsc::channel::<(String, oneshot::Sender<String>)>(1_024);
+        tokio::spawn(async move {
+            let mut seq = 0_i64;
+            while let Some((message, answer)) = received.recv().await {
+                seq += 1;
+                let message: Value = serde_json::from_str(&message).unwrap();
+                let mut transaction = connection.begin().await.unwrap();
+                sqlx::query(
+                    "INSERT INTO transcript_events (session, seq, event_id, kind, role, created_at_ms, body_json)
+                     VALUES (1, ?1, ?2, 'message', 'user', 0, ?3)",
+                )
+                .bind(seq)
+                .bind([9u8; 16].as_slice())
+                .bind(message.to_string())
+                .execute(&mut *transaction)
+                .await
+                .unwrap();
+                transaction.commit().await.unwrap();
+                // A caller whose round is over no longer waits.
+                let _unheard = answer.send(serde_json::json!({ "seq": seq }).to_string());
+            }
+        });
+        Self { messages }
     }
 
-    async fn round(&mut self, round: Duration) -> Round {
-        use sqlx::Connection;
-
+    async fn round(&self, callers: usize, round: Duration) -> Round {
         let body = body();
         let (began, cpu_before) = (Instant::now(), cpu_us());
+        let tasks: Vec<_> = (0..callers)
+            .map(|_| {
+                let (messages, body) = (self.messages.clone(), body.clone());
+                tokio::spawn(async move {
+                    let mut times = Vec::new();
+                    while began.elapsed() < round {
+                        let one = Instant::now();
+                        let (answer, answered) = oneshot::channel();
+                        messages.send((body.clone(), answer)).await.unwrap();
+                        answered.await.unwrap();
+                        times.push(one.elapsed().as_secs_f64() * 1e3);
+                    }
+                    times
+                })
+            })
+            .collect();
         let mut times = Vec::new();
-        while began.elapsed() < round {
-            self.seq += 1;
-            let one = Instant::now();
-            let mut transaction = self.connection.begin().await.unwrap();
-            sqlx::query(
-                "INSERT INTO transcript_events (session, seq, event_id, kind, role, created_at_ms, body_json)
-                 VALUES (1, ?1, ?2, 'message', 'user', 0, ?3)",
-            )
-            .bind(self.seq)
-            .bind([9u8; 16].as_slice())
-            .bind(&body)
-            .execute(&mut *transaction)
-            .await
-            .unwrap();
-            transaction.commit().await.unwrap();
-            times.push(one.elapsed().as_secs_f64() * 1e3);
+        for task in tasks {
+            times.extend(task.await.unwrap());
         }
         finish(times, began.elapsed(), cpu_us() - cpu_before)
     }

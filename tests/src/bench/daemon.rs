@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use holdfast_protocol::methods::Empty;
@@ -11,7 +13,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection};
 
 use super::report::Row;
-use super::{Options, median};
+use super::socket::{Lines, append_line, new_session};
+use super::{Options, median, status_field};
 use crate::daemon::{DaemonOptions, TestDaemon};
 
 pub(super) fn rows(options: &Options) -> Vec<Row> {
@@ -39,7 +42,39 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
         reloads.push(began.elapsed().as_secs_f64() * 1e3);
     }
     rows.push(Row::at_most("reload, idle", "ms", median(reloads), median(opens), 3.0));
+    rows.push(reload_under_load(options, &daemon));
     rows
+}
+
+/// Reloads while 64 clients append, each waiting for its answers. One that is refused or cut ends the benchmark.
+fn reload_under_load(options: &Options, daemon: &TestDaemon) -> Row {
+    const CLIENTS: usize = 64;
+    let over = AtomicBool::new(false);
+    let mut reloads = Vec::new();
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            let line = append_line(&new_session(daemon), "{\"text\":\"busy\"}");
+            let mut lines = Lines::introduced(&daemon.root.socket());
+            let over = &over;
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    lines.exchange(line.as_bytes(), 1);
+                }
+            });
+        }
+        let mut client = daemon.client();
+        for _ in 0..options.rounds * 3 {
+            let began = Instant::now();
+            let reloaded = client.call::<Reload>(&Empty {});
+            reloads.push(began.elapsed().as_secs_f64() * 1e3);
+            if reloaded.is_err() {
+                over.store(true, Ordering::Relaxed);
+            }
+            reloaded.unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    Row::bounded("reload under 64 busy clients", "ms", median(reloads), 100.0)
 }
 
 fn databases(daemon: &TestDaemon) -> Vec<PathBuf> {
@@ -79,12 +114,6 @@ fn open_all(paths: &[PathBuf]) -> f64 {
         }
         took
     })
-}
-
-fn status_field(pid: u32, field: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 pub(super) fn command_line_rows(options: &Options) -> Vec<Row> {

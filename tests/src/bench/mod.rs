@@ -7,7 +7,9 @@ mod append;
 mod daemon;
 mod raw;
 mod report;
+mod scale;
 mod socket;
+mod stuck;
 
 pub use report::{Row, print_table};
 
@@ -34,9 +36,11 @@ type Group = fn(&Options) -> Vec<Row>;
 
 /// Runs the benchmarks and hands each row to `emit` as soon as it is known.
 pub fn run(options: &Options, mut emit: impl FnMut(Row)) {
-    let groups: [(&str, Group); 5] = [
+    let groups: [(&str, Group); 7] = [
         ("append", append::rows),
         ("socket", socket::rows),
+        ("scale", scale::rows),
+        ("stuck", stuck::rows),
         ("daemon", daemon::rows),
         ("acp", acp::rows),
         ("command line", daemon::command_line_rows),
@@ -46,6 +50,13 @@ pub fn run(options: &Options, mut emit: impl FnMut(Row)) {
             rows(options).into_iter().for_each(&mut emit);
         }
     }
+}
+
+/// Reads a number from `/proc/PID/status`, whose sizes are kilobytes (proc(5)).
+fn status_field(pid: u32, field: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// Returns the median.

@@ -58,6 +58,11 @@ impl RawStore {
         began.elapsed().as_secs_f64()
     }
 
+    /// Returns the position of the last event.
+    pub(super) fn last_seq(&self) -> i64 {
+        self.seq
+    }
+
     /// Reads the last 100 events; returns how long it took, in seconds.
     pub(super) fn last_100(&self) -> f64 {
         let began = Instant::now();

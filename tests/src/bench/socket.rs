@@ -3,11 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_protocol::methods::session::{New, NewParams};
 use serde_json::json;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Row as _};
 
 use super::raw::{RawStore, body};
 use super::report::Row;
@@ -24,7 +27,7 @@ pub(super) fn rows(options: &Options) -> Vec<Row> {
 }
 
 /// A connection that sends prepared lines and counts answers.
-struct Lines {
+pub(super) struct Lines {
     writer: UnixStream,
     reader: BufReader<UnixStream>,
     answer: String,
@@ -37,7 +40,7 @@ impl Lines {
         Self { writer, reader, answer: String::new() }
     }
 
-    fn introduced(path: &Path) -> Self {
+    pub(super) fn introduced(path: &Path) -> Self {
         let mut lines = Self::connect(path);
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize",
             "params": { "protocol_version": 1, "client": { "name": "bench", "version": "0" } } });
@@ -46,13 +49,20 @@ impl Lines {
     }
 
     /// Sends bytes in one write and waits for that many lines.
-    fn exchange(&mut self, bytes: &[u8], answers: usize) {
+    pub(super) fn exchange(&mut self, bytes: &[u8], answers: usize) {
         self.writer.write_all(bytes).unwrap();
         for _ in 0..answers {
             self.answer.clear();
             assert!(self.reader.read_line(&mut self.answer).unwrap() > 0, "the connection ended");
             assert!(!self.answer.contains("\"error\""), "{}", self.answer);
         }
+    }
+
+    /// Sends a line and returns how long its answer took, in microseconds.
+    pub(super) fn timed_us(&mut self, line: &str) -> f64 {
+        let began = Instant::now();
+        self.exchange(line.as_bytes(), 1);
+        began.elapsed().as_secs_f64() * 1e6
     }
 
     /// Repeats an exchange for a while; returns exchanges a second and their median time in microseconds.
@@ -149,11 +159,11 @@ fn append_rows(options: &Options, daemon: &TestDaemon, directory: &Path) -> Vec<
             }
         });
     }
-    rows.push(last_events_row(options, daemon, &raw, &body));
+    rows.extend(last_events_rows(options, daemon, &raw, &directory.join("raw.db"), &body));
     rows
 }
 
-fn new_session(daemon: &TestDaemon) -> String {
+pub(super) fn new_session(daemon: &TestDaemon) -> String {
     let params = NewParams {
         agent_id: "bench".parse().unwrap(),
         session_key: None,
@@ -164,7 +174,7 @@ fn new_session(daemon: &TestDaemon) -> String {
     daemon.client().call::<New>(&params).unwrap().session_id.to_string()
 }
 
-fn append_line(session_id: &str, body: &str) -> String {
+pub(super) fn append_line(session_id: &str, body: &str) -> String {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/append\",\"params\":{{\"session_id\":\"{session_id}\",\"events\":[{{\"kind\":\"message\",\"role\":\"user\",\"body\":{body}}}]}}}}\n"
     )
@@ -184,22 +194,83 @@ fn socket_appends(daemon: &TestDaemon, clients: usize, pipelined: usize, body: &
     (results.iter().map(|result| result.0).sum(), median(results.iter().map(|result| result.1).collect()))
 }
 
-fn last_events_row(options: &Options, daemon: &TestDaemon, raw: &RawStore, body: &str) -> Row {
+/// Reads 100 events behind a position.
+pub(super) fn events_line(session_id: &str, after_seq: usize) -> String {
+    let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/events",
+        "params": { "session_id": session_id, "after_seq": after_seq, "limit": 100 } });
+    format!("{read}\n")
+}
+
+fn last_events_rows(options: &Options, daemon: &TestDaemon, raw: &RawStore, raw_path: &Path, body: &str) -> Vec<Row> {
     let session_id = new_session(daemon);
     let mut lines = Lines::introduced(&daemon.root.socket());
     let burst = append_line(&session_id, body).repeat(100);
     for _ in 0..100 {
         lines.exchange(burst.as_bytes(), 100);
     }
-    let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/events",
-        "params": { "session_id": session_id, "after_seq": 9_900, "limit": 100 } });
-    let read = format!("{read}\n");
-    let (mut ours, mut raws) = (Vec::new(), Vec::new());
+    let read = events_line(&session_id, 9_900);
+    let mut fetch_all = FetchAll::open(raw_path);
+    let (mut ours, mut raws, mut fetched) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.rounds * 50 {
-        let began = Instant::now();
-        lines.exchange(read.as_bytes(), 1);
-        ours.push(began.elapsed().as_secs_f64() * 1e6);
+        ours.push(lines.timed_us(&read));
         raws.push(raw.last_100() * 1e6);
+        fetched.push(fetch_all.last_100(raw.last_seq()) * 1e6);
     }
-    Row::at_most("last 100 events over the socket: p50", "µs", median(ours), median(raws), 4.0)
+    let over = AtomicBool::new(false);
+    let mut busy = Vec::new();
+    thread::scope(|scope| {
+        let line = append_line(&new_session(daemon), body);
+        let mut writer = Lines::introduced(&daemon.root.socket());
+        let over = &over;
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                writer.exchange(line.as_bytes(), 1);
+            }
+        });
+        for _ in 0..options.rounds * 50 {
+            busy.push(lines.timed_us(&read));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let (ours, name) = (median(ours), "last 100 events over the socket: p50");
+    vec![
+        Row::at_most(name, "µs", ours, median(raws), 4.0),
+        Row::at_most(format!("{name} against fetch_all"), "µs", ours, median(fetched), 0.9),
+        Row::at_most(format!("{name} while a client appends"), "µs", median(busy), ours, 1.3),
+    ]
+}
+
+/// The driver's obvious way: every row fetched and made into untyped JSON.
+struct FetchAll {
+    runtime: tokio::runtime::Runtime,
+    connection: sqlx::SqliteConnection,
+}
+
+impl FetchAll {
+    fn open(path: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let connection = runtime.block_on(SqliteConnectOptions::new().filename(path).connect()).unwrap();
+        Self { runtime, connection }
+    }
+
+    /// Reads the last 100 events and writes them out; returns how long it took, in seconds.
+    fn last_100(&mut self, last_seq: i64) -> f64 {
+        let began = Instant::now();
+        let query = sqlx::query(
+            "SELECT seq, event_id, kind, role, created_at_ms, body_json FROM transcript_events
+             WHERE session = 1 AND seq > ?1 ORDER BY seq LIMIT 100",
+        );
+        let rows = self.runtime.block_on(query.bind(last_seq - 100).fetch_all(&mut self.connection)).unwrap();
+        let events: Vec<serde_json::Value> = rows
+            .iter()
+            .map(|row| {
+                let body: serde_json::Value = serde_json::from_str(row.get("body_json")).unwrap();
+                json!({ "seq": row.get::<i64, _>("seq"), "kind": row.get::<String, _>("kind"),
+                    "role": row.get::<Option<String>, _>("role"), "body": body })
+            })
+            .collect();
+        assert_eq!(events.len(), 100);
+        assert!(serde_json::to_string(&events).unwrap().len() > 100);
+        began.elapsed().as_secs_f64()
+    }
 }

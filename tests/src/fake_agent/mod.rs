@@ -9,5 +9,5 @@ mod trace;
 mod turn;
 
 pub use run::run;
-pub use script::{Outcome, Permission, Replay, Script, Spawn, Step, chunk, raw};
+pub use script::{Outcome, Permission, Replay, Script, Spawn, Step, chunk, monotonic_ns, raw};
 pub use trace::{Entry, Trace};

@@ -69,10 +69,18 @@ pub enum Step {
     Update(Box<RawValue>),
     /// Sends this text as a line, whatever it is.
     Noise(String),
+    /// Sends this text without a newline.
+    Text(String),
+    /// Writes a line to stderr.
+    Complain(String),
+    /// Writes that many lines of about that many bytes to stderr, no two in the same words.
+    ComplainOften(usize, usize),
     /// Sends that many bytes that are no JSON, without a newline.
     NoiseBytes(usize),
     /// Sends an update whose text is that many bytes long.
     HugeUpdateBytes(usize),
+    /// Sends an update whose text is the time it is sent: nanoseconds of the machine's monotonic clock.
+    StampedUpdate,
     /// Waits; a cancel ends the turn.
     DelayMs(u64),
     /// Waits until the file exists, at most a minute; a cancel ends the turn.
@@ -188,4 +196,10 @@ pub fn chunk(text: &str) -> Box<RawValue> {
         "sessionUpdate": "agent_message_chunk",
         "content": { "type": "text", "text": text },
     }))
+}
+
+/// Returns the machine's monotonic clock, which all processes share, in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }

@@ -11,7 +11,7 @@ use holdfast_protocol::acp::{method, prompt};
 use holdfast_protocol::jsonrpc;
 use serde_json::value::RawValue;
 
-use super::script::{Outcome, Permission, Spawn, Step, chunk, raw};
+use super::script::{Outcome, Permission, Spawn, Step, chunk, monotonic_ns, raw};
 
 /// What the main loop is told.
 pub(super) enum Event {
@@ -96,8 +96,12 @@ impl Turn {
         match step {
             Step::Update(update) => self.update(update)?,
             Step::Noise(line) => write_output(format!("{line}\n").as_bytes())?,
+            Step::Text(text) => write_output(text.as_bytes())?,
+            Step::Complain(line) => eprintln!("{line}"),
+            Step::ComplainOften(lines, bytes) => complain_often(*lines, *bytes)?,
             Step::NoiseBytes(count) => write_output(&vec![b'a'; *count])?,
             Step::HugeUpdateBytes(count) => self.update(&chunk(&"x".repeat(*count)))?,
+            Step::StampedUpdate => self.update(&chunk(&monotonic_ns().to_string()))?,
             Step::DelayMs(delay_ms) => self.wait_until(Duration::from_millis(*delay_ms), || false)?,
             Step::WaitForFile(path) => {
                 self.wait_until(Duration::from_secs(60), || path.exists())?;
@@ -226,6 +230,21 @@ pub(super) fn write_output(bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// Writes lines whose words are made of their number, in letters: a log that takes digits for the same must not fold
+/// them.
+fn complain_often(lines: usize, bytes: usize) -> io::Result<()> {
+    let mut stderr = io::BufWriter::new(io::stderr().lock());
+    for number in 0..lines {
+        let word: String = number.to_string().bytes().map(|digit| char::from(digit - b'0' + b'g')).collect();
+        let mut line = format!("grumble {word} ");
+        while line.len() < bytes {
+            line.push_str("and so on ");
+        }
+        writeln!(stderr, "{line}")?;
+    }
+    stderr.flush()
 }
 
 /// Returns the frame that answers a prompt.

@@ -75,12 +75,16 @@ impl Client {
     }
 
     pub(super) async fn notification(&self, name: &str, params: Option<&RawValue>, state: &ClientState) {
+        let named = params.and_then(holdfast_protocol::acp::envelope::session_id);
+        let named = named.and_then(|id| id.parse::<SessionId>().ok()).and_then(|id| state.sessions.get(&id));
+        if let (true, Some(joined), Some(params)) = (method::is_extension(name), named, params) {
+            let notify = SessionMessage::Notify { method: name.to_owned(), params: params.to_owned() };
+            // A session that has ended has no agent to tell.
+            let _ended = joined.session.tell(notify).await;
+            return;
+        }
         let joined: Vec<&JoinedSession> = match name {
-            method::SESSION_CANCEL => {
-                let session_id = params.and_then(holdfast_protocol::acp::envelope::session_id);
-                let session_id = session_id.and_then(|id| id.parse::<SessionId>().ok());
-                session_id.and_then(|id| state.sessions.get(&id)).into_iter().collect()
-            }
+            method::SESSION_CANCEL => named.into_iter().collect(),
             // It does not name the session; only the one that has the prompt finds it.
             method::CANCEL_REQUEST => state.sessions.values().collect(),
             _ => Vec::new(),

@@ -210,6 +210,7 @@ impl SessionState {
             return;
         }
         self.agent = Agent::Gone;
+        self.withdraw_all_questions();
         self.end_turn_without_agent("the agent was ended");
         if !self.closing.is_empty() {
             self.finish_close();

@@ -9,7 +9,7 @@ use holdfast_protocol::acp::edit::set_member;
 use holdfast_protocol::acp::errors::{AUTH_REQUIRED, acp_error, is_unknown_session, not_now};
 use holdfast_protocol::acp::initialize::{SouthOffer, negotiated_version, south_params};
 use holdfast_protocol::acp::{PROTOCOL_VERSION, envelope, method};
-use holdfast_protocol::error::{ErrorKind, ErrorObject};
+use holdfast_protocol::error::{ErrorKind, ErrorObject, WireError};
 use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_protocol::raw;
 use serde_json::value::RawValue;
@@ -25,6 +25,13 @@ use crate::supervisor::{Ended, Limits};
 const INITIALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Some agents take 20 s to make their first session, and a load replays everything.
 const SETUP_LIMIT: Duration = Duration::from_secs(180);
+
+/// How long an agent's start waits until its answer to `initialize` is kept. That saves the next start some time, so a
+/// store that is slow must not cost this one more.
+const KEEP_LIMIT: Duration = Duration::from_millis(500);
+
+/// When to try again to start an agent, if that may help.
+const LAUNCH_AGAIN_MS: u64 = 1_000;
 
 /// How an agent came to have the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +74,10 @@ impl BringUpError {
 
 impl From<LaunchError> for BringUpError {
     fn from(error: LaunchError) -> Self {
-        Self(not_now(ErrorKind::AgentFailed, format!("{error}; {}", error.remedy), None))
+        let remedy = error.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        // Never a code on which clients take the session for lost.
+        let retry_after_ms = error.kind.retryable().then_some(LAUNCH_AGAIN_MS);
+        Self(not_now(error.kind, format!("{error}{remedy}"), retry_after_ms))
     }
 }
 
@@ -129,9 +139,17 @@ pub(crate) async fn probe(environment: &Environment, agent: &AgentAlias) -> Resu
 struct Deaf;
 
 impl AgentSink for Deaf {
-    async fn take(&self, _said: FromAgent) -> Result<(), ()> {
+    async fn take(&self, said: FromAgent) -> Result<(), ()> {
+        if let FromAgent::Request { asked, method, .. } = said {
+            asked.answer(Err(not_offered(&method)));
+        }
         Ok(())
     }
+}
+
+/// What an agent is told that asks for what no client offers.
+pub(crate) fn not_offered(method: &str) -> ErrorObject {
+    WireError::new(ErrorKind::MethodNotFound, format!("`{method}` was not offered by this client")).to_object()
 }
 
 async fn settings_of(environment: &Environment, agent: &AgentAlias) -> Result<AgentSettings, BringUpError> {
@@ -182,7 +200,12 @@ async fn introduce(
     agent: &AgentAlias,
 ) -> Result<Box<RawValue>, BringUpError> {
     let result = initialize(environment, adapter, agent).await?;
-    environment.catalog.keep_initialize_result(agent, settings, &result).await;
+    let (catalog, alias, settings, kept) =
+        (Arc::clone(&environment.catalog), agent.clone(), settings.clone(), result.clone());
+    let keeping = tokio::spawn(async move { catalog.keep_initialize_result(&alias, &settings, &kept).await });
+    if tokio::time::timeout(KEEP_LIMIT, keeping).await.is_err() {
+        tracing::debug!(%agent, "what the agent said of itself is not kept yet; nobody waits for that");
+    }
     Ok(result)
 }
 

@@ -17,6 +17,15 @@ const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// What an update holds until it is on disk: the reader's turn to go on, and its share of the bytes in flight.
 pub(super) type Held = (Option<Reply<()>>, Option<OwnedSemaphorePermit>);
 
+/// What a notification of the agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What<'a> {
+    /// `session/update` with this discriminator.
+    Update(&'a str),
+    /// Another one, with this method.
+    Other(&'a str),
+}
+
 /// Changes not yet on disk. `T` is what to do once a change is there.
 pub(super) struct Journal<T> {
     row_id: AcpSessionRowId,
@@ -74,7 +83,7 @@ impl<T> Journal<T> {
     pub(super) fn update(
         &mut self,
         turn_number: Option<i64>,
-        kind: &str,
+        what: What<'_>,
         params: String,
         at_ms: i64,
         held: Held,
@@ -87,7 +96,11 @@ impl<T> Journal<T> {
         });
         entry.bytes += bytes;
         entry.held.push(held);
-        let update = AcpUpdate { seq, turn_number, kind: kind.to_owned(), params, created_at_ms: at_ms };
+        let (kind, method) = match what {
+            What::Update(kind) => (kind, None),
+            What::Other(method) => (method, Some(method.to_owned())),
+        };
+        let update = AcpUpdate { seq, turn_number, kind: kind.to_owned(), method, params, created_at_ms: at_ms };
         change_of(entry).updates.push(update);
         seq
     }
@@ -213,7 +226,7 @@ mod tests {
     }
 
     fn add(journal: &mut Journal<&'static str>) -> i64 {
-        journal.update(Some(1), "agent_message_chunk", "{}".to_owned(), 5, (None, None))
+        journal.update(Some(1), What::Update("agent_message_chunk"), "{}".to_owned(), 5, (None, None))
     }
 
     fn end() -> TurnEnd {

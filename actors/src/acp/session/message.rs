@@ -102,6 +102,13 @@ pub enum SessionMessage {
         /// The agent's answer, with our session id.
         reply: Reply<Result<Box<RawValue>, ErrorObject>>,
     },
+    /// Passes an extension's notification on to the agent that has the session; there is nobody to tell without one.
+    Notify {
+        /// The ACP method.
+        method: String,
+        /// Its params; the session id in them is replaced.
+        params: Box<RawValue>,
+    },
     /// A client answered a question of the agent.
     Answered {
         /// Which client.

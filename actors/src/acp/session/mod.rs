@@ -60,6 +60,7 @@ impl Surface for LiveSession {
             SessionMessage::Prompt { asker, params, reply } => state.prompt(asker, params, reply),
             SessionMessage::Cancel { which } => state.cancel(&which),
             SessionMessage::Forward { method, params, reply } => state.forward(method, params, reply),
+            SessionMessage::Notify { method, params } => state.notify(method, &params),
             SessionMessage::Answered { client, question, outcome } => state.answered(client, question, outcome),
             SessionMessage::Close { reply } => state.close(reply, context),
             SessionMessage::Said { said, epoch, stored } => state.said(said, epoch, stored),

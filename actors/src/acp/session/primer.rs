@@ -51,6 +51,9 @@ struct Transcript {
 
 impl Transcript {
     fn add(&mut self, update: &AcpUpdate) {
+        if update.method.is_some() {
+            return;
+        }
         let Ok(params) = serde_json::from_str::<&RawValue>(&update.params) else { return };
         let Ok(parsed) = parse_update(Some(params)) else { return };
         let speaker = match parsed.kind {
@@ -98,6 +101,7 @@ mod tests {
                 seq: 1,
                 turn_number: None,
                 kind: kind.to_owned(),
+                method: None,
                 params: json!({ "sessionId": "s", "update": update }).to_string(),
                 created_at_ms: 0,
             });

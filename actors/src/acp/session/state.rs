@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_protocol::acp::capabilities::AgentCapabilities;
+use holdfast_protocol::acp::rewrite::{Places, rewrite_session_ids};
 use holdfast_protocol::error::ErrorObject;
 use holdfast_stores::acp_sessions::{AcpSessionRow, AcpSessionStatus, AcpUpdate, RowChange, TurnEnd};
 use serde_json::value::RawValue;
@@ -143,14 +144,6 @@ impl SessionState {
         self.closing.is_empty() && self.owed.is_none()
     }
 
-    /// The agent's process, while it has the session.
-    pub(super) fn adapter(&self) -> Option<&Address<AdapterMessage>> {
-        match &self.agent {
-            Agent::Ready(ready) => Some(&ready.adapter),
-            Agent::Gone | Agent::Starting | Agent::Ending => None,
-        }
-    }
-
     /// Our session id as text.
     pub(super) fn session_id(&self) -> String {
         self.row.session_id.to_string()
@@ -177,9 +170,7 @@ impl SessionState {
 
     pub(super) fn detach(&mut self, client: ClientId) {
         self.clients.remove(&client);
-        if self.clients.is_empty() {
-            self.nobody_attached();
-        }
+        self.settle_unanswerable();
     }
 
     pub(super) fn forward(
@@ -189,6 +180,22 @@ impl SessionState {
         reply: Reply<Result<Box<RawValue>, ErrorObject>>,
     ) {
         self.forwards.push(Forward { method, params, reply });
+    }
+
+    pub(super) fn notify(&self, method: String, params: &RawValue) {
+        let Agent::Ready(ready) = &self.agent else {
+            return tracing::debug!(method, "no agent has the session now; it is not told");
+        };
+        let own_id = self.session_id();
+        let south = |id: &str| (id == own_id).then(|| ready.session_id.clone());
+        match rewrite_session_ids(params, Places::TopLevel, south) {
+            Ok(rewritten) => {
+                let params = rewritten.unwrap_or_else(|| params.to_owned());
+                // An agent that is gone is told nothing.
+                let _gone = ready.adapter.tell_now(AdapterMessage::Notify { method, params });
+            }
+            Err(error) => tracing::warn!(%error, method, "a client sent a notification that can't be read"),
+        }
     }
 
     /// Does what can be done now: pass requests on, begin the next turn, store what waits, let go of what is idle.

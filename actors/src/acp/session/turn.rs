@@ -16,6 +16,7 @@ use holdfast_stores::acp_sessions::{RowChange, TurnEnd, TurnOutcome};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
+use super::journal::What;
 use super::state::{Agent, ReadyAgent, SessionState, TITLE_CHARS, Then};
 use super::{Asker, Cancelled, ClientId, PromptDone, SessionMessage};
 use crate::acp::adapter::{AdapterError, AdapterMessage, AgentAnswer};
@@ -52,6 +53,8 @@ pub(super) struct Turn {
     /// The agent was asked; until then a cancel needs no word to it.
     prompted: bool,
     cancelled: bool,
+    /// Why it fails though the agent goes on.
+    lost: Option<String>,
     ended: Option<oneshot::Sender<()>>,
 }
 
@@ -61,6 +64,11 @@ impl Turn {
         let (sender, receiver) = oneshot::channel();
         self.ended = Some(sender);
         receiver
+    }
+
+    /// Returns the client that asked for it.
+    pub(super) fn asker(&self) -> Option<ClientId> {
+        self.asker.as_ref().map(|asker| asker.client)
     }
 
     pub(super) fn saw(&mut self, params: &RawValue) {
@@ -100,6 +108,7 @@ impl SessionState {
             open_calls: OpenCalls::default(),
             prompted: false,
             cancelled: false,
+            lost: None,
             ended: None,
         });
         self.after_storing(Then::PromptAgent { number });
@@ -111,8 +120,13 @@ impl SessionState {
         for update in blocks {
             // Blocks of a prompt that was JSON make updates that are JSON.
             let Ok(update) = update_params(&session_id, &update) else { continue };
-            let seq =
-                self.journal.update(Some(number), "user_message_chunk", update.get().to_owned(), now_ms, (None, None));
+            let seq = self.journal.update(
+                Some(number),
+                What::Update("user_message_chunk"),
+                update.get().to_owned(),
+                now_ms,
+                (None, None),
+            );
             if let Some(client) = client.and_then(|client| self.clients.get(&client)) {
                 // A feed that has ended needs no instructions.
                 let _gone = client.feed.send(FeedCommand::Skip { seq });
@@ -168,7 +182,10 @@ impl SessionState {
     }
 
     pub(super) fn turn_answered(&mut self, number: i64, answer: AgentAnswer) {
-        let Some(turn) = self.turn.as_ref().filter(|turn| turn.number == number) else { return };
+        if !self.turn.as_ref().is_some_and(|turn| turn.number == number) || self.settle_lost() {
+            return;
+        }
+        let Some(turn) = &self.turn else { return };
         match answer {
             Ok(result) => {
                 let outcome = match parse_prompt_result(&result).stop_reason.as_ref().map(|reason| reason.name()) {
@@ -199,8 +216,40 @@ impl SessionState {
         }
     }
 
+    /// Ends the turn, if one runs, because something the agent said in it could not be taken: what is stored of it has a
+    /// gap, and nobody is told otherwise.
+    ///
+    /// It ends when the agent has heard of the cancel, so that nothing of it runs into the next one; an agent whose
+    /// answer is what was lost is not waited for long.
+    pub(super) fn turn_lost_a_message(&mut self, limit_bytes: usize) {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.prompted && turn.lost.is_none()) else { return };
+        turn.lost = Some(format!("the agent sent a message over the limit of {limit_bytes} bytes"));
+        let number = turn.number;
+        self.cancel_agent_turn();
+        if let Agent::Ready(ready) = &self.agent {
+            let reporter = ready.reporter.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(CANCEL_LIMIT).await;
+                let error = AdapterError::Timeout { method: method::SESSION_PROMPT.to_owned(), limit: CANCEL_LIMIT };
+                // A session that ended meanwhile has recorded the turn's end itself.
+                let _ended = reporter.report(SessionMessage::TurnAnswered { number, answer: Err(error) });
+            });
+        }
+    }
+
+    /// Ends the turn as failed if something of it was lost; says whether it was.
+    fn settle_lost(&mut self) -> bool {
+        let Some(reason) = self.turn.as_mut().and_then(|turn| turn.lost.take()) else { return false };
+        let told = not_now(ErrorKind::TooLarge, format!("the turn failed: {reason}"), None);
+        self.settle_turn(TurnOutcome::Failed, Err(told), Some(reason));
+        true
+    }
+
     /// Ends the turn, if one runs, because its agent is not there any more.
     pub(super) fn end_turn_without_agent(&mut self, reason: &str) {
+        if self.settle_lost() {
+            return;
+        }
         let Some(turn) = &self.turn else { return };
         if turn.cancelled {
             return self.settle_turn(TurnOutcome::Cancelled, Ok(cancelled_result()), None);
@@ -219,7 +268,7 @@ impl SessionState {
         }
         self.journal.end(turn_end(turn.number, outcome, answer.as_deref().ok(), error), now_ms);
         self.row.turn_state = outcome.turn_state();
-        self.withdraw_questions();
+        self.withdraw_permissions();
         self.after_storing(Then::AnswerPrompt { reply: turn.reply, outcome: answer });
         if let Some(ended) = turn.ended {
             // A close that no longer waits goes on by itself.
@@ -229,7 +278,7 @@ impl SessionState {
 
     fn close_open_calls(&mut self, turn: &mut Turn, reason: &str, now_ms: i64) {
         for params in turn.open_calls.interrupt(&self.session_id(), reason) {
-            self.journal.update(Some(turn.number), "tool_call_update", params, now_ms, (None, None));
+            self.journal.update(Some(turn.number), What::Update("tool_call_update"), params, now_ms, (None, None));
         }
     }
 
@@ -238,7 +287,7 @@ impl SessionState {
         let turn = self.turn.take()?;
         let after_seq = self.journal.stored_seq();
         turn.reply.send(PromptDone { after_seq, outcome: Err(error.clone()) });
-        self.withdraw_questions();
+        self.withdraw_permissions();
         self.row.turn_state = TurnOutcome::Failed.turn_state();
         Some(turn_end(turn.number, TurnOutcome::Failed, None, Some(error.message.clone())))
     }
@@ -282,7 +331,7 @@ impl SessionState {
                 ready.adapter.tell_now(AdapterMessage::Notify { method: method::SESSION_CANCEL.to_owned(), params });
         }
         // Only now: an agent whose question is answered before it knows of the cancel goes on with its turn.
-        self.cancel_questions();
+        self.cancel_permissions();
     }
 }
 
