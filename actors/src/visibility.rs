@@ -2,10 +2,14 @@
 //!
 //! What is not seen answers as not found, in listings, history, status and prompts alike.
 
-use holdfast_protocol::ids::AgentAlias;
-use holdfast_stores::acp_sessions::Ownership;
+use holdfast_protocol::error::{ErrorKind, WireError};
+use holdfast_protocol::ids::{AgentAlias, SessionId};
+use holdfast_stores::acp_sessions::{
+    AcpSessionRow, AcpSessionRowId, Ownership, PAGE_MAX, SessionFilter, SessionPosition,
+};
 use holdfast_stores::config::{A2aPolicy, AgentVisibility, AgentsConfig, SessionVisibility};
 
+use crate::acp_sessions::{AcpSessionsError, AcpSessionsHandle};
 use crate::leases::Requester;
 use crate::router::{Caller, Origin};
 use crate::tree::Handles;
@@ -110,6 +114,88 @@ impl Viewer {
                 let visibility = agents.get(&agent_id).map_or_else(least, |agent| agent.visibility.clone());
                 let session_key = session.session_id.map(|id| id.to_string()).unwrap_or_default();
                 Self::Session { session_key, agent_id, visibility }
+            }
+        }
+    }
+}
+
+/// A viewer and the store it looks into.
+#[derive(Debug, Clone)]
+pub struct Eyes {
+    viewer: Viewer,
+    store: AcpSessionsHandle,
+}
+
+impl Eyes {
+    /// Lets `viewer` look into `store`.
+    pub fn new(viewer: Viewer, store: AcpSessionsHandle) -> Self {
+        Self { viewer, store }
+    }
+
+    /// Says whether it sees a session; one that is not there it does not.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn see(&self, session_id: SessionId) -> Result<bool, AcpSessionsError> {
+        if self.viewer == Viewer::Owner {
+            return Ok(true);
+        }
+        match self.store.get(session_id).await {
+            Ok(row) => self.see_row(row.row_id).await,
+            Err(AcpSessionsError::NotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says whether it sees a session whose row is at hand.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn see_row(&self, row_id: AcpSessionRowId) -> Result<bool, AcpSessionsError> {
+        if self.viewer == Viewer::Owner {
+            return Ok(true);
+        }
+        let ownership = self.store.ownership(&[row_id]).await?;
+        Ok(ownership.get(&row_id).is_some_and(|ownership| self.viewer.sees(ownership)))
+    }
+
+    /// Returns the sessions of a listing that it sees, as many as were asked for if there are.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
+        if self.viewer == Viewer::Owner {
+            return self.store.list(filter).await;
+        }
+        let wanted = usize::try_from(filter.limit.clamp(1, PAGE_MAX)).unwrap_or(usize::MAX);
+        let mut filter = SessionFilter { limit: PAGE_MAX, ..filter.clone() };
+        let mut seen = Vec::new();
+        loop {
+            let page = self.store.list(&filter).await?;
+            let is_last = i64::try_from(page.len()).is_ok_and(|count| count < PAGE_MAX);
+            let ids: Vec<_> = page.iter().map(|row| row.row_id).collect();
+            let ownership = self.store.ownership(&ids).await?;
+            filter.after =
+                page.last().map(|last| SessionPosition { updated_at_ms: last.updated_at_ms, row_id: last.row_id.0 });
+            let sees = |row: &AcpSessionRow| ownership.get(&row.row_id).is_some_and(|of| self.viewer.sees(of));
+            seen.extend(page.into_iter().filter(sees));
+            if is_last || seen.len() >= wanted {
+                seen.truncate(wanted);
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// Returns whose a session that it makes is, if not its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] for nobody.
+    pub fn new_owner(&self) -> Result<Option<String>, WireError> {
+        match &self.viewer {
+            Viewer::Owner | Viewer::Session { .. } => Ok(self.viewer.session_key().map(str::to_owned)),
+            Viewer::Nobody => {
+                let error = WireError::new(ErrorKind::Denied, "nobody can say which session asks for a new one");
+                Err(error.with_remedy("ask from a process that still runs below its session's wrapper"))
             }
         }
     }

@@ -13,6 +13,7 @@ use holdfast_actors::leases::{
 };
 use holdfast_actors::ports::Ports;
 use holdfast_actors::process::{Cgroups, Check, Outcome, ProcTable, ProcessTable, StoredCommand, StoredProcess};
+use holdfast_actors::shown::Shown;
 use holdfast_actors::supervisor::{Intensity, Limits, Stage, Strategy, Supervisor, SupervisorSpec, child};
 use holdfast_protocol::ids::InstanceId;
 use holdfast_stores::config::{ConfigSource, Overrides, SectionDescriptor, SectionRegistry};

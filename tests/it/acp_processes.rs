@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use holdfast_tests::acp_stage::AcpStage;
-use holdfast_tests::eventually::eventually;
 use holdfast_tests::fake_agent::{Step, chunk};
 use holdfast_tests::family::{Bystander, family, family_stage};
 use holdfast_tests::processes;

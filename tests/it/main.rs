@@ -25,3 +25,4 @@ mod reload;
 mod sdk;
 mod signals;
 mod two_trees;
+mod visibility;

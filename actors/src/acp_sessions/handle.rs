@@ -1,11 +1,12 @@
 //! Typed calls to the owner of the ACP sessions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_stores::acp_sessions::{
-    self, AcpSessionRow, AcpSessionRowId, AcpUpdate, NewAcpSession, SessionChange, SessionFilter, TurnRow,
+    self, AcpSessionRow, AcpSessionRowId, AcpUpdate, NewAcpSession, Ownership, SessionChange, SessionFilter, TurnRow,
 };
 use holdfast_stores::kit::{Reader, Readers, StoreError};
 
@@ -82,6 +83,18 @@ impl AcpSessionsHandle {
     pub async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
         let mut reader = self.reader().await?;
         Ok(acp_sessions::session_list(&mut reader, filter).await?)
+    }
+
+    /// Returns whose these sessions are; those that are not there are left out.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn ownership(
+        &self,
+        sessions: &[AcpSessionRowId],
+    ) -> Result<HashMap<AcpSessionRowId, Ownership>, AcpSessionsError> {
+        let mut reader = self.reader().await?;
+        Ok(acp_sessions::ownership_list(&mut reader, sessions).await?)
     }
 
     /// Returns up to `limit` updates after a position, in order.

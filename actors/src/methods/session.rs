@@ -3,6 +3,8 @@
 //! New sessions and appends are the chat store's alone: an ACP session is made and filled by its agent. Reads and closes
 //! ask the chat store first, which answers the hot path without a task, and the ACP store for what is not there.
 
+use std::sync::Arc;
+
 use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::ids::{EventId, SessionId};
 use holdfast_protocol::methods::session::{
@@ -20,15 +22,18 @@ use crate::acp_sessions::AcpSessionsError;
 use crate::address::CallError;
 use crate::methods::MethodContext;
 use crate::reply::Reply;
-use crate::router::RouterBuilder;
+use crate::router::{Call, Caller, RouterBuilder};
 use crate::sessions::{SessionsError, SessionsMessage};
 use crate::time::rfc3339_utc;
 use crate::tree::Handles;
+use crate::visibility::{Eyes, Viewer};
 
 /// Rows or events of a page when the caller names no number.
 const PAGE_DEFAULT: u32 = 100;
-/// Rows or events of a page at most.
+/// Events of a page at most.
 const PAGE_MAX: u32 = 1_000;
+/// Rows of a page at most: fewer than the stores read at a time, since one more tells whether there are others.
+const LIST_MAX: u32 = 500;
 /// An agent may take this long to end.
 const CLOSE_LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
 
@@ -42,27 +47,41 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
         address.post(typed(reply), |reply| SessionsMessage::Append { params, reply });
     });
     let handles = context.handles.clone();
-    builder.on::<Events>(move |_call, params, reply| {
+    builder.on::<Events>(move |call, params, reply| {
         let asked = params.clone();
-        let reply = or_else(&handles, reply, move |handles| acp_events(handles, asked));
+        let reply = or_else(&handles, call, reply, move |seen| acp_events(seen, asked));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Events { params, reply });
     });
     let handles = context.handles.clone();
-    builder.on::<Show>(move |_call, ShowParams { session_id }, reply| {
-        let reply = or_else(&handles, reply, move |handles| acp_show(handles, session_id));
+    builder.on::<Show>(move |call, ShowParams { session_id }, reply| {
+        let reply = or_else(&handles, call, reply, move |seen| acp_show(seen, session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Show { session_id, reply });
     });
     let handles = context.handles.clone();
-    builder.on::<Close>(move |_call, params, reply| {
+    builder.on::<Close>(move |call, params, reply| {
         let CloseParams { session_id, .. } = params;
-        let reply = or_else(&handles, reply, move |handles| acp_close(handles, session_id));
+        let reply = or_else(&handles, call, reply, move |seen| acp_close(seen, session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Close { params, reply });
     });
     let handles = context.handles.clone();
-    builder.on_async::<List, _, _>(move |_call, params| {
+    builder.on_async::<List, _, _>(move |call, params| {
         let handles = handles.clone();
-        async move { list(&handles, params).await }
+        async move { list(&Seen::by(&call.caller, handles).await, params).await }
     });
+}
+
+/// What a caller sees of the ACP sessions.
+struct Seen {
+    handles: Handles,
+    eyes: Eyes,
+}
+
+impl Seen {
+    async fn by(caller: &Caller, handles: Handles) -> Self {
+        let viewer = Viewer::of(caller, &handles).await;
+        let eyes = Eyes::new(viewer, handles.acp_sessions.clone());
+        Self { handles, eyes }
+    }
 }
 
 fn typed<T: Send + 'static>(reply: Reply<Result<T, WireError>>) -> Reply<Result<T, SessionsError>> {
@@ -72,40 +91,43 @@ fn typed<T: Send + 'static>(reply: Reply<Result<T, WireError>>) -> Reply<Result<
 /// Makes the chat store's reply: what it has goes on as it is, what it has not is asked of the ACP store on a task.
 fn or_else<T, F>(
     handles: &Handles,
+    call: &Call,
     reply: Reply<Result<T, WireError>>,
-    elsewhere: impl FnOnce(Handles) -> F + Send + 'static,
+    elsewhere: impl FnOnce(Seen) -> F + Send + 'static,
 ) -> Reply<Result<T, SessionsError>>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, WireError>> + Send + 'static,
 {
-    let handles = handles.clone();
+    let (handles, caller) = (handles.clone(), Arc::clone(&call.caller));
     Reply::sink(move |answer: Result<Result<T, SessionsError>, CallError>| match answer {
         Ok(Ok(value)) => reply.send(Ok(value)),
         Ok(Err(SessionsError::NotFound { .. })) => {
-            tokio::spawn(async move { reply.send(elsewhere(handles).await) });
+            tokio::spawn(async move { reply.send(elsewhere(Seen::by(&caller, handles).await).await) });
         }
         Ok(Err(error)) => reply.send(Err(error.into())),
         Err(error) => reply.fail(error),
     })
 }
 
-async fn acp_row(handles: &Handles, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
-    match handles.acp_sessions.get(session_id).await {
-        Ok(row) => Ok(row),
-        Err(AcpSessionsError::NotFound(_)) => {
-            let error = WireError::new(ErrorKind::NotFound, format!("no session `{session_id}`"));
-            Err(error.with_remedy("`holdfast session list` shows all"))
-        }
+/// A row that the caller does not see is not there.
+async fn acp_row(seen: &Seen, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
+    let not_found = || {
+        let error = WireError::new(ErrorKind::NotFound, format!("no session `{session_id}`"));
+        error.with_remedy("`holdfast session list` shows all")
+    };
+    match seen.handles.acp_sessions.get(session_id).await {
+        Ok(row) if seen.eyes.see_row(row.row_id).await? => Ok(row),
+        Ok(_) | Err(AcpSessionsError::NotFound(_)) => Err(not_found()),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn acp_events(handles: Handles, params: EventsParams) -> Result<EventsResult, WireError> {
-    let row = acp_row(&handles, params.session_id).await?;
+async fn acp_events(seen: Seen, params: EventsParams) -> Result<EventsResult, WireError> {
+    let row = acp_row(&seen, params.session_id).await?;
     let limit = i64::from(params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX));
     let after_seq = i64::try_from(params.after_seq).unwrap_or(i64::MAX);
-    let updates = handles.acp_sessions.updates_after(row.row_id, after_seq, limit).await?;
+    let updates = seen.handles.acp_sessions.updates_after(row.row_id, after_seq, limit).await?;
     let more = updates.last().is_some_and(|last| last.seq < row.update_count);
     let events = updates.into_iter().map(|update| acp_event(params.session_id, update)).collect::<Result<_, _>>()?;
     Ok(EventsResult { events, more })
@@ -144,9 +166,9 @@ fn acp_event_id(session_id: SessionId, seq: i64) -> EventId {
     EventId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-async fn acp_show(handles: Handles, session_id: SessionId) -> Result<SessionDetail, WireError> {
-    let row = acp_row(&handles, session_id).await?;
-    let last_turn = handles.acp_sessions.turns(row.row_id).await?.pop();
+async fn acp_show(seen: Seen, session_id: SessionId) -> Result<SessionDetail, WireError> {
+    let row = acp_row(&seen, session_id).await?;
+    let last_turn = seen.handles.acp_sessions.turns(row.row_id).await?.pop();
     let running = last_turn.as_ref().filter(|turn| turn.state == "running").map(|turn| turn.turn_id);
     Ok(SessionDetail {
         scope: None,
@@ -160,13 +182,13 @@ async fn acp_show(handles: Handles, session_id: SessionId) -> Result<SessionDeta
     })
 }
 
-async fn acp_close(handles: Handles, session_id: SessionId) -> Result<CloseResult, WireError> {
-    let row = acp_row(&handles, session_id).await?;
+async fn acp_close(seen: Seen, session_id: SessionId) -> Result<CloseResult, WireError> {
+    let row = acp_row(&seen, session_id).await?;
     if row.status == AcpSessionStatus::Closed {
         return Ok(CloseResult { closed_now: false });
     }
     let told = |error: &holdfast_protocol::error::ErrorObject| WireError::from_object(error);
-    let session = handles.acp_directory.find(session_id, None).await.map_err(|error| told(&error))?;
+    let session = seen.handles.acp_directory.find(session_id, None).await.map_err(|error| told(&error))?;
     let closed = session.call_waiting(CLOSE_LIMIT, |reply| SessionMessage::Close { reply }).await?;
     closed.map_err(|error| told(&error))?;
     Ok(CloseResult { closed_now: true })
@@ -209,8 +231,9 @@ struct ListPlace {
 }
 
 /// Lists both stores as one, the last changed first.
-async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireError> {
-    let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
+async fn list(seen: &Seen, params: ListParams) -> Result<ListResult, WireError> {
+    let handles = &seen.handles;
+    let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, LIST_MAX);
     let ListParams { agent, kind, status, session_key, id_prefix, cursor, limit: _ } = &params;
     // A cursor is good only with the conditions it was made with.
     let name =
@@ -227,7 +250,7 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
         },
     };
     let chat = if place.chat_through { None } else { Some(chat_page(handles, &params, &place, limit).await?) };
-    let acp = if place.acp_through { Vec::new() } else { acp_page(handles, &params, &place, limit).await? };
+    let acp = if place.acp_through { Vec::new() } else { acp_page(seen, &params, &place, limit).await? };
     let chat_rows = chat.as_ref().map_or_else(Vec::new, |page| page.sessions.clone());
     let size = usize::try_from(limit).unwrap_or(usize::MAX);
     let (sessions, of_chat, of_acp) = merge(chat_rows, &acp, size);
@@ -262,7 +285,7 @@ async fn chat_page(
 
 /// One more than the page, so that its end shows.
 async fn acp_page(
-    handles: &Handles,
+    seen: &Seen,
     params: &ListParams,
     place: &ListPlace,
     limit: u32,
@@ -283,7 +306,7 @@ async fn acp_page(
         after: place.acp,
         limit: i64::from(limit) + 1,
     };
-    Ok(handles.acp_sessions.list(&filter).await?)
+    Ok(seen.eyes.list(&filter).await?)
 }
 
 /// Merges two lists, the last changed first; returns the page and how many of each list are on it.
