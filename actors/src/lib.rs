@@ -3,6 +3,7 @@
 pub mod acp;
 pub mod acp_sessions;
 pub mod address;
+pub mod at_rest;
 pub mod channel;
 pub mod config;
 pub mod control_plane;

@@ -20,6 +20,18 @@ pub struct SurfaceStats {
     // Commits by the binary logarithm of their time in microseconds.
     commit_us_log2: [AtomicU64; BUCKETS],
     warnings: watch::Sender<Arc<[HealthWarning]>>,
+    storage: watch::Sender<Option<StorageTrouble>>,
+}
+
+/// Why the storage of a surface took no write, until one succeeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageTrouble {
+    /// When it first refused, UTC milliseconds.
+    pub since_ms: i64,
+    /// What it said last.
+    pub reason: String,
+    /// What a person can do about it.
+    pub remedy: String,
 }
 
 impl Default for SurfaceStats {
@@ -32,6 +44,7 @@ impl Default for SurfaceStats {
             commits: AtomicU64::default(),
             commit_us_log2: Default::default(),
             warnings: watch::Sender::new(Arc::new([])),
+            storage: watch::Sender::new(None),
         }
     }
 }
@@ -96,6 +109,24 @@ impl SurfaceStats {
         })
     }
 
+    /// Returns why the storage took no write, if the last one failed for its sake.
+    pub fn storage_trouble(&self) -> Option<StorageTrouble> {
+        self.storage.borrow().clone()
+    }
+
+    /// Notes that the storage refused a write at `now_ms`.
+    pub fn storage_refused(&self, now_ms: i64, reason: String, remedy: &str) {
+        self.storage.send_modify(|trouble| {
+            let since_ms = trouble.as_ref().map_or(now_ms, |trouble| trouble.since_ms);
+            *trouble = Some(StorageTrouble { since_ms, reason, remedy: remedy.to_owned() });
+        });
+    }
+
+    /// Notes that a write succeeded.
+    pub fn storage_took(&self) {
+        self.storage.send_if_modified(|trouble| trouble.take().is_some());
+    }
+
     pub(crate) fn started(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
     }
@@ -122,5 +153,18 @@ mod tests {
         }
         assert_eq!(stats.commit_p50_us(), Some(128));
         assert_eq!(stats.commits(), 4);
+    }
+
+    #[test]
+    fn trouble_keeps_its_beginning_until_a_write_succeeds() {
+        let stats = SurfaceStats::default();
+        stats.storage_took();
+        assert_eq!(stats.storage_trouble(), None);
+        stats.storage_refused(5, "full".to_owned(), "free some space");
+        stats.storage_refused(9, "failed".to_owned(), "check the disk");
+        let expected = StorageTrouble { since_ms: 5, reason: "failed".to_owned(), remedy: "check the disk".to_owned() };
+        assert_eq!(stats.storage_trouble(), Some(expected));
+        stats.storage_took();
+        assert_eq!(stats.storage_trouble(), None);
     }
 }

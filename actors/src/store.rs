@@ -9,6 +9,7 @@ use tracing::Instrument;
 
 use crate::address::{Address, CallError, Down};
 use crate::shown::Shown;
+use crate::stats::SurfaceStats;
 use crate::surface::Fault;
 
 /// Returns why a surface is down when its store can't be opened.
@@ -31,13 +32,40 @@ pub fn damaged(store: &'static str, problem: &str) -> Down {
     }
 }
 
+/// Notes on `stats` what the answers of one commit say about the storage: it refused, or it took a write. Answers that
+/// wrote nothing are left out by the caller.
+pub fn note_writes<'a>(
+    stats: &SurfaceStats,
+    now_ms: i64,
+    answers: impl IntoIterator<Item = Result<(), &'a StoreError>>,
+) {
+    let mut took = false;
+    for answer in answers {
+        match answer {
+            Ok(()) => took = true,
+            Err(error) if error.is_storage_fault() => {
+                let remedy = error.remedy().unwrap_or("see the log for the cause");
+                return stats.storage_refused(now_ms, chain(error), remedy);
+            }
+            Err(_) => {}
+        }
+    }
+    if took {
+        stats.storage_took();
+    }
+}
+
 /// Returns an error and its causes as one text.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let said = error.to_string();
+        // A wrapper that says what its cause says.
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         cause = error.source();
     }
     text
@@ -91,5 +119,33 @@ pub fn judge_check(store: &'static str, problems: Result<Vec<String>, StoreError
             tracing::warn!(store, error = %chain(&error), "the file could not be checked after an unclean stop");
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn only_the_storage_itself_makes_trouble_and_only_a_write_ends_it() {
+        let source = || Arc::new(sqlx::Error::WorkerCrashed);
+        let (store, action) = ("sessions", "append events");
+        let full = StoreError::Full { store, action, source: source() };
+        let large = StoreError::TooLarge { store, action, source: source() };
+        let stats = SurfaceStats::default();
+        note_writes(&stats, 1, [Err(&large)]);
+        assert_eq!(stats.storage_trouble(), None);
+        note_writes(&stats, 2, [Ok(()), Err(&full)]);
+        let trouble = stats.storage_trouble().unwrap();
+        assert_eq!(trouble.since_ms, 2);
+        assert!(trouble.reason.starts_with("failed to append events in store `sessions`: the storage is full"));
+        assert!(trouble.remedy.contains("free some space"));
+        note_writes(&stats, 3, [Err(&large)]);
+        note_writes(&stats, 4, []);
+        assert_eq!(stats.storage_trouble().map(|trouble| trouble.since_ms), Some(2));
+        note_writes(&stats, 5, [Err(&large), Ok(())]);
+        assert_eq!(stats.storage_trouble(), None);
     }
 }

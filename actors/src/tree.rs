@@ -138,7 +138,8 @@ impl TreeBuilder for HoldfastTree {
         let probe = HealthProbe::new(self.version, Arc::clone(&context.ports.clock), self.warnings.clone(), {
             let control = context.control.clone();
             move || observations(&control)
-        });
+        })
+        .watching(&self.root.data_dir());
         let config_handle = ConfigHandle::new(config_slot.address());
         let (control_plane_shown, leases_shown, acp_sessions_readers) =
             (Shown::default(), Shown::default(), Shown::default());

@@ -4,12 +4,10 @@
 
 use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::ids::{AgentAlias, SessionId};
-use holdfast_stores::acp_sessions::{
-    AcpSessionRow, AcpSessionRowId, Ownership, PAGE_MAX, SessionFilter, SessionPosition,
-};
+use holdfast_stores::acp_sessions::{AcpSessionRow, Ownership, PAGE_MAX, SessionFilter, SessionPosition};
 use holdfast_stores::config::{A2aPolicy, AgentVisibility, AgentsConfig, SessionVisibility};
 
-use crate::acp_sessions::{AcpSessionsError, AcpSessionsHandle};
+use crate::acp_sessions::{AcpReads, AcpSessionsError};
 use crate::leases::Requester;
 use crate::router::{Caller, Origin};
 use crate::tree::Handles;
@@ -123,16 +121,40 @@ impl Viewer {
 #[derive(Debug, Clone)]
 pub struct Eyes {
     viewer: Viewer,
-    store: AcpSessionsHandle,
+    reads: AcpReads,
 }
 
 impl Eyes {
-    /// Lets `viewer` look into `store`.
-    pub fn new(viewer: Viewer, store: AcpSessionsHandle) -> Self {
-        Self { viewer, store }
+    /// Looks through the eyes of a caller.
+    pub async fn of(caller: &Caller, handles: &Handles) -> Self {
+        Self::over(Viewer::of(caller, handles).await, handles.acp_sessions.reads())
     }
 
-    /// Says whether it sees a session; one that is not there it does not.
+    /// Lets `viewer` look at what `reads` reads.
+    pub(crate) fn over(viewer: Viewer, reads: AcpReads) -> Self {
+        Self { viewer, reads }
+    }
+
+    /// Returns what reads sessions that were seen already.
+    pub(crate) fn reads(&self) -> &AcpReads {
+        &self.reads
+    }
+
+    /// Returns a session; one that it does not see is not found.
+    ///
+    /// # Errors
+    /// [`AcpSessionsError::NotFound`].
+    pub async fn get(&self, session_id: SessionId) -> Result<AcpSessionRow, AcpSessionsError> {
+        let row = self.reads.get(session_id).await?;
+        let ownership = match &self.viewer {
+            Viewer::Owner => return Ok(row),
+            Viewer::Session { .. } | Viewer::Nobody => self.reads.ownership(&[row.row_id]).await?,
+        };
+        let sees = ownership.get(&row.row_id).is_some_and(|ownership| self.viewer.sees(ownership));
+        if sees { Ok(row) } else { Err(AcpSessionsError::NotFound(session_id)) }
+    }
+
+    /// Says whether it sees a session; one that is not there it may see.
     ///
     /// # Errors
     /// When the store can't be read.
@@ -140,23 +162,11 @@ impl Eyes {
         if self.viewer == Viewer::Owner {
             return Ok(true);
         }
-        match self.store.get(session_id).await {
-            Ok(row) => self.see_row(row.row_id).await,
+        match self.get(session_id).await {
+            Ok(_row) => Ok(true),
             Err(AcpSessionsError::NotFound(_)) => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    /// Says whether it sees a session whose row is at hand.
-    ///
-    /// # Errors
-    /// When the store can't be read.
-    pub async fn see_row(&self, row_id: AcpSessionRowId) -> Result<bool, AcpSessionsError> {
-        if self.viewer == Viewer::Owner {
-            return Ok(true);
-        }
-        let ownership = self.store.ownership(&[row_id]).await?;
-        Ok(ownership.get(&row_id).is_some_and(|ownership| self.viewer.sees(ownership)))
     }
 
     /// Returns the sessions of a listing that it sees, as many as were asked for if there are.
@@ -165,16 +175,16 @@ impl Eyes {
     /// When the store can't be read.
     pub async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
         if self.viewer == Viewer::Owner {
-            return self.store.list(filter).await;
+            return self.reads.list(filter).await;
         }
         let wanted = usize::try_from(filter.limit.clamp(1, PAGE_MAX)).unwrap_or(usize::MAX);
         let mut filter = SessionFilter { limit: PAGE_MAX, ..filter.clone() };
         let mut seen = Vec::new();
         loop {
-            let page = self.store.list(&filter).await?;
+            let page = self.reads.list(&filter).await?;
             let is_last = i64::try_from(page.len()).is_ok_and(|count| count < PAGE_MAX);
             let ids: Vec<_> = page.iter().map(|row| row.row_id).collect();
-            let ownership = self.store.ownership(&ids).await?;
+            let ownership = self.reads.ownership(&ids).await?;
             filter.after =
                 page.last().map(|last| SessionPosition { updated_at_ms: last.updated_at_ms, row_id: last.row_id.0 });
             let sees = |row: &AcpSessionRow| ownership.get(&row.row_id).is_some_and(|of| self.viewer.sees(of));

@@ -35,22 +35,27 @@ fn help_and_version_are_answers_and_wrong_use_is_a_usage_error() {
 }
 
 #[test]
-fn without_a_daemon_the_answer_is_empty_and_the_code_is_six() {
+fn without_a_daemon_reads_are_answered_and_what_needs_one_ends_with_six() {
     let root = tempfile::tempdir().unwrap();
     let output = holdfast(root.path()).args(["session", "list", "--json"]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "[]\n".to_owned()));
+    assert_eq!(text(&output.stderr), "the daemon is not running; read from its files\n");
+    let output = holdfast(root.path()).args(["status", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(6));
-    assert_eq!(text(&output.stdout), "");
+    assert!(text(&output.stdout).contains("\"pid\": null"), "{}", text(&output.stdout));
+    let output = holdfast(root.path()).args(["session", "new", "demo", "--json"]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(6), String::new()));
     let said = text(&output.stderr);
     assert!(said.starts_with(&format!("error: no daemon answers at {}\nhint: ", root.path().display())), "{said}");
-    assert!(std::fs::read_dir(root.path()).unwrap().next().is_none(), "a command that only reads made something");
+    assert!(std::fs::read_dir(root.path()).unwrap().next().is_none(), "a command made something without being told to");
 }
 
 #[test]
 fn colours_come_only_when_asked_for() {
     let root = tempfile::tempdir().unwrap();
-    let plain = holdfast(root.path()).arg("status").output().unwrap();
+    let plain = holdfast(root.path()).arg("reload").output().unwrap();
     assert!(!text(&plain.stderr).contains('\u{1b}'));
-    let coloured = holdfast(root.path()).args(["status", "--color", "always"]).output().unwrap();
+    let coloured = holdfast(root.path()).args(["reload", "--color", "always"]).output().unwrap();
     assert!(text(&coloured.stderr).starts_with("\u{1b}[31merror:\u{1b}[0m no daemon"));
 }
 

@@ -11,7 +11,7 @@ use crate::methods::daemon::{self, SurfaceState};
 pub enum HealthStatus {
     /// Everything serves.
     Ok,
-    /// It serves, but a surface or a listener does not.
+    /// It serves, but a surface or a listener does not, or not all that it should.
     Degraded,
     /// It does not serve yet.
     Starting,
@@ -66,12 +66,18 @@ pub struct SurfaceStatus {
     pub commit_p50_us: Option<u64>,
     /// The size of its store in bytes, as last recorded.
     pub size_bytes: u64,
-    /// Why it is down.
+    /// Why it is down or degraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Since when it is degraded, RFC 3339 in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Since when it is degraded, UTC milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<i64>,
 }
 
 /// How one listener stands.
@@ -119,6 +125,18 @@ pub struct HealthWarning {
     pub remedy: String,
 }
 
+impl HealthStatus {
+    /// Returns the word for it, as on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Starting => "starting",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
 impl From<SurfaceStatus> for daemon::SurfaceStatus {
     /// Leaves out the counters, which `daemon/status` does not show.
     fn from(seen: SurfaceStatus) -> Self {
@@ -133,6 +151,8 @@ impl From<SurfaceStatus> for daemon::SurfaceStatus {
             size_bytes: seen.size_bytes,
             reason: seen.reason,
             remedy: seen.remedy,
+            since: seen.since,
+            since_ms: seen.since_ms,
         }
     }
 }

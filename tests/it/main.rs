@@ -14,6 +14,7 @@ mod crash;
 mod damaged_store;
 mod fake_agent;
 mod first_start;
+mod full_disk;
 mod fuzz;
 mod lease_life;
 mod lease_methods;

@@ -1,16 +1,15 @@
 //! Typed calls to the owner of the ACP sessions.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_stores::acp_sessions::{
-    self, AcpSessionRow, AcpSessionRowId, AcpUpdate, NewAcpSession, Ownership, SessionChange, SessionFilter, TurnRow,
+    self, AcpSessionRow, AcpSessionRowId, AcpUpdate, NewAcpSession, SessionChange, SessionFilter, TurnRow,
 };
 use holdfast_stores::kit::{Reader, Readers, StoreError};
 
-use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
+use crate::acp_sessions::{AcpReads, AcpSessionsError, AcpSessionsMessage};
 use crate::address::{Address, CallError, Down};
 use crate::reply::Reply;
 use crate::shown::Shown;
@@ -59,8 +58,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// [`AcpSessionsError::NotFound`].
     pub async fn get(&self, session_id: SessionId) -> Result<AcpSessionRow, AcpSessionsError> {
-        let mut reader = self.reader().await?;
-        acp_sessions::session_get(&mut reader, session_id).await?.ok_or(AcpSessionsError::NotFound(session_id))
+        self.reads().get(session_id).await
     }
 
     /// Returns the session an agent has under a name, if any.
@@ -81,20 +79,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// When the store can't be read.
     pub async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
-        let mut reader = self.reader().await?;
-        Ok(acp_sessions::session_list(&mut reader, filter).await?)
-    }
-
-    /// Returns whose these sessions are; those that are not there are left out.
-    ///
-    /// # Errors
-    /// When the store can't be read.
-    pub async fn ownership(
-        &self,
-        sessions: &[AcpSessionRowId],
-    ) -> Result<HashMap<AcpSessionRowId, Ownership>, AcpSessionsError> {
-        let mut reader = self.reader().await?;
-        Ok(acp_sessions::ownership_list(&mut reader, sessions).await?)
+        self.reads().list(filter).await
     }
 
     /// Returns up to `limit` updates after a position, in order.
@@ -107,8 +92,7 @@ impl AcpSessionsHandle {
         after_seq: i64,
         limit: i64,
     ) -> Result<Vec<AcpUpdate>, AcpSessionsError> {
-        let mut reader = self.reader().await?;
-        Ok(acp_sessions::update_page(&mut reader, row_id, after_seq, limit).await?)
+        self.reads().updates_after(row_id, after_seq, limit).await
     }
 
     /// Returns all turns of a session, in order.
@@ -116,8 +100,7 @@ impl AcpSessionsHandle {
     /// # Errors
     /// When the store can't be read.
     pub async fn turns(&self, row_id: AcpSessionRowId) -> Result<Vec<TurnRow>, AcpSessionsError> {
-        let mut reader = self.reader().await?;
-        Ok(acp_sessions::turn_list(&mut reader, row_id).await?)
+        self.reads().turns(row_id).await
     }
 
     /// Returns how many sessions have a turn that runs.
@@ -130,12 +113,17 @@ impl AcpSessionsHandle {
         Ok(u64::try_from(running).unwrap_or(0))
     }
 
+    /// Returns what reads through the owner.
+    pub(crate) fn reads(&self) -> AcpReads {
+        AcpReads::Owner(self.clone())
+    }
+
     /// Says why the store can't serve, if it can't.
     pub fn down(&self) -> Option<Down> {
         self.address.down()
     }
 
-    async fn reader(&self) -> Result<Reader, AcpSessionsError> {
+    pub(super) async fn reader(&self) -> Result<Reader, AcpSessionsError> {
         store::reader(&self.readers, |readers| readers, &self.address, LIMIT).await
     }
 }

@@ -6,6 +6,7 @@
 mod error;
 mod handle;
 mod message;
+mod reads;
 mod state;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use crate::surface::{Context, Fault, Surface};
 pub use error::AcpSessionsError;
 pub use handle::AcpSessionsHandle;
 pub use message::AcpSessionsMessage;
+pub(crate) use reads::AcpReads;
 pub use state::AcpSessionsState;
 
 /// The owner of the ACP sessions.
@@ -70,7 +72,7 @@ impl Surface for AcpSessionsSurface {
         state: &mut AcpSessionsState,
     ) -> Result<(), Fault> {
         match message {
-            AcpSessionsMessage::Create { session, reply } => state.create(*session, reply).await?,
+            AcpSessionsMessage::Create { session, reply } => state.create(context, *session, reply).await?,
             AcpSessionsMessage::Record { change, reply } => {
                 if state.push(change, reply) && context.cast_self(AcpSessionsMessage::Flush).is_err() {
                     state.flush(context).await?;

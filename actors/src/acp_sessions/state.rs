@@ -8,7 +8,7 @@ use holdfast_stores::kit::{OpenError, StoreError};
 
 use crate::acp_sessions::{AcpSessionsError, AcpSessionsMessage};
 use crate::reply::Reply;
-use crate::store::{down, judge_check};
+use crate::store::{down, judge_check, note_writes};
 use crate::surface::{Context, Fault};
 
 /// One commit holds at most this many sessions' changes; more wait for the next.
@@ -28,11 +28,21 @@ impl AcpSessionsState {
 
     pub(super) async fn create(
         &mut self,
+        context: &Context<AcpSessionsMessage>,
         session: NewAcpSession,
         reply: Reply<Result<AcpSessionRow, AcpSessionsError>>,
     ) -> Result<(), Fault> {
         let (agent, key) = (session.agent_id.to_string(), session.session_key.clone().unwrap_or_default());
         let outcome = self.store.session_create(&[session]).await;
+        note_writes(
+            &context.stats,
+            context.ports.clock.now_ms(),
+            outcome.answers.iter().filter_map(|answer| match answer {
+                Ok(Some(_)) => Some(Ok(())),
+                Ok(None) => None,
+                Err(error) => Some(Err(error)),
+            }),
+        );
         // One answer a request; a batch without one drops the reply, which says that the outcome is unknown.
         if let Some(answer) = outcome.answers.into_iter().next() {
             reply.send(match answer {
@@ -60,6 +70,8 @@ impl AcpSessionsState {
             let began = Instant::now();
             let outcome = self.store.change_record(&changes).await;
             context.stats.commit_took(began.elapsed());
+            let answers = outcome.answers.iter().map(|answer| answer.as_ref().map(|()| ()));
+            note_writes(&context.stats, context.ports.clock.now_ms(), answers);
             for (reply, answer) in replies.into_iter().zip(outcome.answers) {
                 reply.send(answer);
             }

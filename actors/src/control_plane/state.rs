@@ -12,7 +12,7 @@ use super::handle::ControlPlaneShown;
 use super::message::ControlPlaneMessage;
 use crate::address::Down;
 use crate::reply::Reply;
-use crate::store::{down, judge_check, unusable};
+use crate::store::{down, judge_check, note_writes, unusable};
 use crate::surface::{Context, Fault};
 
 /// The store and who this install is.
@@ -96,6 +96,8 @@ impl ControlPlaneState {
         begun: Instant,
         context: &Context<ControlPlaneMessage>,
     ) -> Result<Result<T, StoreError>, Fault> {
+        let answer = outcome.as_ref().map(|_| ());
+        note_writes(&context.stats, context.ports.clock.now_ms(), [answer]);
         match &outcome {
             Ok(_) => {
                 context.stats.commit_took(begun.elapsed());

@@ -28,7 +28,10 @@ pub fn render(report: &HealthReport, version: &str) -> String {
 
     let surfaces = &report.surfaces;
     page.surfaces("holdfast_surface_up", "gauge", "Whether the surface serves.", surfaces, |one| {
-        Some(u64::from(one.state == SurfaceState::Up))
+        Some(u64::from(matches!(one.state, SurfaceState::Up | SurfaceState::Degraded)))
+    });
+    page.surfaces("holdfast_surface_degraded", "gauge", "Whether its storage refuses writes.", surfaces, |one| {
+        Some(u64::from(one.state == SurfaceState::Degraded))
     });
     page.surfaces("holdfast_surface_generation", "gauge", "The generation it runs.", surfaces, |one| {
         Some(one.generation)
@@ -138,6 +141,8 @@ mod tests {
             size_bytes: 8192,
             reason: None,
             remedy: None,
+            since: None,
+            since_ms: None,
         };
         let report = HealthReport {
             status: HealthStatus::Degraded,

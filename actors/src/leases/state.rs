@@ -489,6 +489,15 @@ impl LeasesState {
         let outcome = self.store.lease_change(&[change], door.ports.clock.now_ms()).await;
         door.stats.commit_took(began.elapsed());
         door.stats.set_size_bytes(self.store.size_bytes());
+        crate::store::note_writes(
+            &door.stats,
+            door.ports.clock.now_ms(),
+            outcome.answers.iter().filter_map(|answer| match answer {
+                Ok(Ok(_)) => Some(Ok(())),
+                Ok(Err(_refused_by_a_rule)) => None,
+                Err(error) => Some(Err(error)),
+            }),
+        );
         if let Some(lost) = outcome.writer_lost {
             self.fault = Some(Fault::Restart(format!("the writer of the leases is lost: {lost}")));
         }

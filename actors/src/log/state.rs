@@ -207,6 +207,7 @@ impl LogState {
             Ok(_) if written.lines.is_empty() => {}
             Ok(size_bytes) => {
                 self.failing = None;
+                context.stats.storage_took();
                 self.dropped_told = dropped;
                 self.lost_told = lost;
                 context.stats.commit_took(began.elapsed());
@@ -215,7 +216,13 @@ impl LogState {
             Err(error) => {
                 let unwritten = written.lines.iter().filter(|line| line.seq == 0).count();
                 self.lost += unwritten.saturating_sub(own) as u64;
-                self.failing = Some(crate::store::chain(&error));
+                let reason = crate::store::chain(&error);
+                context.stats.storage_refused(
+                    now_ms,
+                    reason.clone(),
+                    "free some space or make the log's directory writable",
+                );
+                self.failing = Some(reason);
             }
         }
         self.publish(written.lines);

@@ -1,5 +1,7 @@
 //! `agent/…`
 
+use std::path::Path;
+
 use holdfast_protocol::error::WireError;
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::agent::{AgentList, AgentRow, List};
@@ -14,13 +16,14 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
         let context = context.clone();
         async move {
             let agents = context.handles.config.agents().await.map_err(WireError::from)?;
-            Ok(list(&context, &agents))
+            Ok(list(&context.executable, &agents))
         }
     });
 }
 
-fn list(context: &MethodContext, agents: &AgentsConfig) -> AgentList {
-    let program = context.executable.display().to_string();
+/// Lists the agents of a configuration. `program` is this program, which the built-in ones are part of.
+pub(crate) fn list(program: &Path, agents: &AgentsConfig) -> AgentList {
+    let program = program.display().to_string();
     let row = |(alias, agent): (&holdfast_protocol::ids::AgentAlias, &holdfast_stores::config::AgentConfig)| {
         let (command, builtin) = match agent.launch() {
             Some(Launch::Builtin(BuiltinAgent::Demo)) => (vec![program.clone(), "demo-agent".to_owned()], true),

@@ -2,10 +2,10 @@
 //!
 //! One file a surface, as the declarations have it.
 
-mod agent;
+pub(crate) mod agent;
 mod daemon;
 mod lease;
-mod session;
+pub(crate) mod session;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -14,25 +14,27 @@ use holdfast_protocol::methods::session::{
 use holdfast_stores::acp_sessions::{
     AcpSessionRow, AcpSessionStatus, AcpUpdate, SessionFilter, SessionPosition, TurnState as StoredTurnState,
 };
+use holdfast_stores::kit::CursorKey;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::acp::directory::DirectoryHandle;
 use crate::acp::session::SessionMessage;
 use crate::acp_sessions::AcpSessionsError;
 use crate::address::CallError;
 use crate::methods::MethodContext;
 use crate::reply::Reply;
-use crate::router::{Call, Caller, RouterBuilder};
-use crate::sessions::{SessionsError, SessionsMessage};
+use crate::router::{Call, RouterBuilder};
+use crate::sessions::{ChatReads, SessionsError, SessionsMessage};
 use crate::time::rfc3339_utc;
 use crate::tree::Handles;
-use crate::visibility::{Eyes, Viewer};
+use crate::visibility::Eyes;
 
 /// Rows or events of a page when the caller names no number.
 const PAGE_DEFAULT: u32 = 100;
 /// Events of a page at most.
 const PAGE_MAX: u32 = 1_000;
-/// Rows of a page at most: fewer than the stores read at a time, since one more tells whether there are others.
+/// Rows of a page at most: fewer than a store reads at a time, since one more tells whether there are others.
 const LIST_MAX: u32 = 500;
 /// An agent may take this long to end.
 const CLOSE_LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
@@ -49,39 +51,72 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
     let handles = context.handles.clone();
     builder.on::<Events>(move |call, params, reply| {
         let asked = params.clone();
-        let reply = or_else(&handles, call, reply, move |seen| acp_events(seen, asked));
+        let reply = or_else(&handles, call, reply, move |eyes| acp_events(eyes, asked));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Events { params, reply });
     });
     let handles = context.handles.clone();
     builder.on::<Show>(move |call, ShowParams { session_id }, reply| {
-        let reply = or_else(&handles, call, reply, move |seen| acp_show(seen, session_id));
+        let reply = or_else(&handles, call, reply, move |eyes| acp_show(eyes, session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Show { session_id, reply });
     });
     let handles = context.handles.clone();
     builder.on::<Close>(move |call, params, reply| {
-        let CloseParams { session_id, .. } = params;
-        let reply = or_else(&handles, call, reply, move |seen| acp_close(seen, session_id));
+        let (CloseParams { session_id, .. }, directory) = (params.clone(), handles.acp_directory.clone());
+        let reply = or_else(&handles, call, reply, move |eyes| acp_close(eyes, directory, session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Close { params, reply });
     });
     let handles = context.handles.clone();
     builder.on_async::<List, _, _>(move |call, params| {
         let handles = handles.clone();
-        async move { list(&Seen::by(&call.caller, handles).await, params).await }
+        async move {
+            let stores = Stores {
+                chat: ChatReads::Owner(handles.sessions.clone()),
+                acp: Eyes::of(&call.caller, &handles).await,
+                cursors: handles.acp.cursors.clone(),
+            };
+            list(&stores, params).await
+        }
     });
 }
 
-/// What a caller sees of the ACP sessions.
-struct Seen {
-    handles: Handles,
-    eyes: Eyes,
+/// Where sessions are read from, and what makes the cursors of lists over both kinds.
+#[derive(Clone)]
+pub(crate) struct Stores {
+    /// Chat sessions.
+    pub(crate) chat: ChatReads,
+    /// ACP sessions, as far as they are seen.
+    pub(crate) acp: Eyes,
+    /// Makes and reads cursors.
+    pub(crate) cursors: CursorKey,
 }
 
-impl Seen {
-    async fn by(caller: &Caller, handles: Handles) -> Self {
-        let viewer = Viewer::of(caller, &handles).await;
-        let eyes = Eyes::new(viewer, handles.acp_sessions.clone());
-        Self { handles, eyes }
-    }
+/// Registers what only reads, for stores whose owners do not run.
+pub(crate) fn register_at_rest(builder: &mut RouterBuilder, stores: &Stores) {
+    let list_stores = stores.clone();
+    builder.on_async::<List, _, _>(move |_call, params| {
+        let stores = list_stores.clone();
+        async move { list(&stores, params).await }
+    });
+    let show_stores = stores.clone();
+    builder.on_async::<Show, _, _>(move |_call, ShowParams { session_id }| {
+        let stores = show_stores.clone();
+        async move {
+            match stores.chat.show(session_id).await {
+                Err(SessionsError::NotFound { .. }) => acp_show(stores.acp, session_id).await,
+                answer => answer.map_err(WireError::from),
+            }
+        }
+    });
+    let events_stores = stores.clone();
+    builder.on_async::<Events, _, _>(move |_call, params| {
+        let stores = events_stores.clone();
+        async move {
+            match stores.chat.events(params.clone()).await {
+                Err(SessionsError::NotFound { .. }) => acp_events(stores.acp, params).await,
+                answer => answer.map_err(WireError::from),
+            }
+        }
+    });
 }
 
 fn typed<T: Send + 'static>(reply: Reply<Result<T, WireError>>) -> Reply<Result<T, SessionsError>> {
@@ -93,7 +128,7 @@ fn or_else<T, F>(
     handles: &Handles,
     call: &Call,
     reply: Reply<Result<T, WireError>>,
-    elsewhere: impl FnOnce(Seen) -> F + Send + 'static,
+    elsewhere: impl FnOnce(Eyes) -> F + Send + 'static,
 ) -> Reply<Result<T, SessionsError>>
 where
     T: Send + 'static,
@@ -103,31 +138,30 @@ where
     Reply::sink(move |answer: Result<Result<T, SessionsError>, CallError>| match answer {
         Ok(Ok(value)) => reply.send(Ok(value)),
         Ok(Err(SessionsError::NotFound { .. })) => {
-            tokio::spawn(async move { reply.send(elsewhere(Seen::by(&caller, handles).await).await) });
+            tokio::spawn(async move { reply.send(elsewhere(Eyes::of(&caller, &handles).await).await) });
         }
         Ok(Err(error)) => reply.send(Err(error.into())),
         Err(error) => reply.fail(error),
     })
 }
 
-/// A row that the caller does not see is not there.
-async fn acp_row(seen: &Seen, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
-    let not_found = || {
-        let error = WireError::new(ErrorKind::NotFound, format!("no session `{session_id}`"));
-        error.with_remedy("`holdfast session list` shows all")
-    };
-    match seen.handles.acp_sessions.get(session_id).await {
-        Ok(row) if seen.eyes.see_row(row.row_id).await? => Ok(row),
-        Ok(_) | Err(AcpSessionsError::NotFound(_)) => Err(not_found()),
+/// A row that is not seen is not there.
+async fn acp_row(acp: &Eyes, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
+    match acp.get(session_id).await {
+        Ok(row) => Ok(row),
+        Err(AcpSessionsError::NotFound(_)) => {
+            let error = WireError::new(ErrorKind::NotFound, format!("no session `{session_id}`"));
+            Err(error.with_remedy("`holdfast session list` shows all"))
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn acp_events(seen: Seen, params: EventsParams) -> Result<EventsResult, WireError> {
-    let row = acp_row(&seen, params.session_id).await?;
+async fn acp_events(acp: Eyes, params: EventsParams) -> Result<EventsResult, WireError> {
+    let row = acp_row(&acp, params.session_id).await?;
     let limit = i64::from(params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX));
     let after_seq = i64::try_from(params.after_seq).unwrap_or(i64::MAX);
-    let updates = seen.handles.acp_sessions.updates_after(row.row_id, after_seq, limit).await?;
+    let updates = acp.reads().updates_after(row.row_id, after_seq, limit).await?;
     let more = updates.last().is_some_and(|last| last.seq < row.update_count);
     let events = updates.into_iter().map(|update| acp_event(params.session_id, update)).collect::<Result<_, _>>()?;
     Ok(EventsResult { events, more })
@@ -166,9 +200,9 @@ fn acp_event_id(session_id: SessionId, seq: i64) -> EventId {
     EventId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-async fn acp_show(seen: Seen, session_id: SessionId) -> Result<SessionDetail, WireError> {
-    let row = acp_row(&seen, session_id).await?;
-    let last_turn = seen.handles.acp_sessions.turns(row.row_id).await?.pop();
+async fn acp_show(acp: Eyes, session_id: SessionId) -> Result<SessionDetail, WireError> {
+    let row = acp_row(&acp, session_id).await?;
+    let last_turn = acp.reads().turns(row.row_id).await?.pop();
     let running = last_turn.as_ref().filter(|turn| turn.state == "running").map(|turn| turn.turn_id);
     Ok(SessionDetail {
         scope: None,
@@ -182,13 +216,13 @@ async fn acp_show(seen: Seen, session_id: SessionId) -> Result<SessionDetail, Wi
     })
 }
 
-async fn acp_close(seen: Seen, session_id: SessionId) -> Result<CloseResult, WireError> {
-    let row = acp_row(&seen, session_id).await?;
+async fn acp_close(acp: Eyes, directory: DirectoryHandle, session_id: SessionId) -> Result<CloseResult, WireError> {
+    let row = acp_row(&acp, session_id).await?;
     if row.status == AcpSessionStatus::Closed {
         return Ok(CloseResult { closed_now: false });
     }
     let told = |error: &holdfast_protocol::error::ErrorObject| WireError::from_object(error);
-    let session = seen.handles.acp_directory.find(session_id, None).await.map_err(|error| told(&error))?;
+    let session = directory.find(session_id, None).await.map_err(|error| told(&error))?;
     let closed = session.call_waiting(CLOSE_LIMIT, |reply| SessionMessage::Close { reply }).await?;
     closed.map_err(|error| told(&error))?;
     Ok(CloseResult { closed_now: true })
@@ -231,8 +265,7 @@ struct ListPlace {
 }
 
 /// Lists both stores as one, the last changed first.
-async fn list(seen: &Seen, params: ListParams) -> Result<ListResult, WireError> {
-    let handles = &seen.handles;
+async fn list(stores: &Stores, params: ListParams) -> Result<ListResult, WireError> {
     let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, LIST_MAX);
     let ListParams { agent, kind, status, session_key, id_prefix, cursor, limit: _ } = &params;
     // A cursor is good only with the conditions it was made with.
@@ -240,7 +273,7 @@ async fn list(seen: &Seen, params: ListParams) -> Result<ListResult, WireError> 
         serde_json::to_string(&("session/list", agent, kind, status, session_key, id_prefix)).unwrap_or_default();
     let mut place = match cursor {
         Some(cursor) => {
-            let decoded = handles.acp.cursors.decode::<ListPlace>(&name, cursor);
+            let decoded = stores.cursors.decode::<ListPlace>(&name, cursor);
             decoded.map_err(|error| error.to_wire().at_path("cursor"))?
         }
         None => ListPlace {
@@ -249,8 +282,8 @@ async fn list(seen: &Seen, params: ListParams) -> Result<ListResult, WireError> 
             ..ListPlace::default()
         },
     };
-    let chat = if place.chat_through { None } else { Some(chat_page(handles, &params, &place, limit).await?) };
-    let acp = if place.acp_through { Vec::new() } else { acp_page(seen, &params, &place, limit).await? };
+    let chat = if place.chat_through { None } else { Some(chat_page(&stores.chat, &params, &place, limit).await?) };
+    let acp = if place.acp_through { Vec::new() } else { acp_page(&stores.acp, &params, &place, limit).await? };
     let chat_rows = chat.as_ref().map_or_else(Vec::new, |page| page.sessions.clone());
     let size = usize::try_from(limit).unwrap_or(usize::MAX);
     let (sessions, of_chat, of_acp) = merge(chat_rows, &acp, size);
@@ -262,7 +295,7 @@ async fn list(seen: &Seen, params: ListParams) -> Result<ListResult, WireError> 
         } else if of_chat > 0 {
             // The store makes cursors at the end of a page only, so a page that ends here is asked for.
             let count = u32::try_from(of_chat).unwrap_or(limit);
-            place.chat = chat_page(handles, &params, &place, count).await?.next_cursor;
+            place.chat = chat_page(&stores.chat, &params, &place, count).await?.next_cursor;
         }
     }
     if let Some(last) = of_acp.checked_sub(1).and_then(|last| acp.get(last)) {
@@ -270,22 +303,22 @@ async fn list(seen: &Seen, params: ListParams) -> Result<ListResult, WireError> 
     }
     place.acp_through |= of_acp == acp.len() && acp.len() <= size;
     let through = place.chat_through && place.acp_through;
-    Ok(ListResult { sessions, next_cursor: (!through).then(|| handles.acp.cursors.encode(&name, &place)) })
+    Ok(ListResult { sessions, next_cursor: (!through).then(|| stores.cursors.encode(&name, &place)) })
 }
 
 async fn chat_page(
-    handles: &Handles,
+    chat: &ChatReads,
     params: &ListParams,
     place: &ListPlace,
     limit: u32,
 ) -> Result<ListResult, WireError> {
     let asked = ListParams { cursor: place.chat.clone(), limit: Some(limit), ..params.clone() };
-    Ok(handles.sessions.list(asked).await?)
+    Ok(chat.list(asked).await?)
 }
 
 /// One more than the page, so that its end shows.
 async fn acp_page(
-    seen: &Seen,
+    acp: &Eyes,
     params: &ListParams,
     place: &ListPlace,
     limit: u32,
@@ -306,7 +339,7 @@ async fn acp_page(
         after: place.acp,
         limit: i64::from(limit) + 1,
     };
-    Ok(seen.eyes.list(&filter).await?)
+    Ok(acp.list(&filter).await?)
 }
 
 /// Merges two lists, the last changed first; returns the page and how many of each list are on it.

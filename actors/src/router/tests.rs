@@ -173,6 +173,10 @@ async fn every_declared_method_can_be_registered_and_what_lacks_is_named() {
     refuse::<session::Show>(&mut builder);
     refuse::<session::Close>(&mut builder);
     refuse::<methods::agent::List>(&mut builder);
+    refuse::<methods::lease::List>(&mut builder);
+    refuse::<methods::lease::Show>(&mut builder);
+    refuse::<methods::lease::Verify>(&mut builder);
+    refuse::<methods::lease::Reap>(&mut builder);
     refuse::<methods::log::Query>(&mut builder);
     let router = builder.build("1");
     assert_eq!(router.missing(), Vec::<&str>::new());

@@ -15,7 +15,7 @@ use super::pending::Run;
 use crate::address::{CallError, Down};
 use crate::reply::Reply;
 use crate::stats::SurfaceStats;
-use crate::store::{chain, damaged, down};
+use crate::store::{chain, damaged, down, note_writes};
 use crate::surface::{Context, Fault};
 
 /// How often old idempotency keys are removed, in commits: rarely enough to cost nothing, and never without a write.
@@ -77,7 +77,7 @@ async fn commit(store: &mut SessionsStore, runs: Vec<Run>, now_ms: i64, stats: &
             Run::News(requests, replies) => {
                 let outcome = store.session_insert(&requests, now_ms).await;
                 stats.commit_took(begun.elapsed());
-                answer(outcome, replies, |inserted| NewResult {
+                answer(outcome, replies, (now_ms, stats), |inserted| NewResult {
                     session_id: inserted.session_id,
                     created: inserted.created,
                 })
@@ -85,12 +85,12 @@ async fn commit(store: &mut SessionsStore, runs: Vec<Run>, now_ms: i64, stats: &
             Run::Appends(requests, replies) => {
                 let outcome = store.events_append(&requests).await;
                 stats.commit_took(begun.elapsed());
-                answer(outcome, replies, |appended| AppendResult { seqs: appended.seqs })
+                answer(outcome, replies, (now_ms, stats), |appended| AppendResult { seqs: appended.seqs })
             }
             Run::Closes(requests, replies) => {
                 let outcome = store.session_close(&requests, now_ms).await;
                 stats.commit_took(begun.elapsed());
-                answer(outcome, replies, |closed_now| CloseResult { closed_now })
+                answer(outcome, replies, (now_ms, stats), |closed_now| CloseResult { closed_now })
             }
         };
         if let Err(down) = committed {
@@ -114,8 +114,19 @@ async fn commit(store: &mut SessionsStore, runs: Vec<Run>, now_ms: i64, stats: &
 fn answer<A, T>(
     outcome: BatchOutcome<Result<A, Refusal>>,
     replies: Vec<Reply<Result<T, SessionsError>>>,
+    (now_ms, stats): (i64, &SurfaceStats),
     result: impl Fn(A) -> T,
 ) -> Result<(), Down> {
+    // Before the answers: whoever is told of a refusal finds it in health.
+    note_writes(
+        stats,
+        now_ms,
+        outcome.answers.iter().filter_map(|answer| match answer {
+            Ok(Ok(_)) => Some(Ok(())),
+            Ok(Err(_refused_by_a_rule)) => None,
+            Err(error) => Some(Err(error)),
+        }),
+    );
     let mut damage = None;
     for (answer, reply) in outcome.answers.into_iter().zip(replies) {
         if let Err(error) = &answer

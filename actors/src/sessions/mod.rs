@@ -10,6 +10,7 @@ mod handle;
 mod message;
 mod pending;
 mod read;
+mod reads;
 mod rules;
 mod state;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use holdfast_stores::sessions::SessionsStore;
 pub use error::SessionsError;
 pub use handle::SessionsHandle;
 pub use message::SessionsMessage;
+pub(crate) use reads::ChatReads;
 
 use crate::address::Down;
 use crate::store::{chain, down};

@@ -4,8 +4,8 @@ use holdfast_protocol::ids::SessionId;
 use holdfast_protocol::methods::session::{
     Event, EventsParams, EventsResult, ListParams, ListResult, SessionDetail, SessionKind, SessionRow,
 };
-use holdfast_stores::kit::StoreError;
-use holdfast_stores::sessions::{EventsPage, ListFilter, ListPosition, SessionRecord, StoredEvent};
+use holdfast_stores::kit::{CursorKey, StoreError};
+use holdfast_stores::sessions::{EventsPage, ListFilter, ListPosition, SessionReads, SessionRecord, StoredEvent};
 use serde_json::value::RawValue;
 use tracing::Instrument;
 
@@ -30,11 +30,7 @@ impl SessionsState {
         reply: Reply<Result<EventsResult, SessionsError>>,
     ) {
         let reads = self.reads.clone();
-        let limit = params.limit.unwrap_or(PAGE_DEFAULT);
-        answer_read(context, reply, async move {
-            let page = reads.events_page(params.session_id, params.after_seq, limit).await?;
-            events_result(params.session_id, page)
-        });
+        answer_read(context, reply, async move { events_page(&reads, params).await });
     }
 
     /// Reads the last events on a task of its own.
@@ -60,27 +56,7 @@ impl SessionsState {
         reply: Reply<Result<ListResult, SessionsError>>,
     ) {
         let (reads, cursors) = (self.reads.clone(), self.cursors.clone());
-        answer_read(context, reply, async move {
-            let name = rules::list_name(&params);
-            let after = match &params.cursor {
-                Some(cursor) => Some(cursors.decode::<ListPosition>(&name, cursor)?),
-                None => None,
-            };
-            if params.kind == Some(SessionKind::Acp) {
-                return Ok(ListResult { sessions: Vec::new(), next_cursor: None });
-            }
-            let filter = ListFilter {
-                agent_id: params.agent,
-                status: params.status,
-                session_key: params.session_key,
-                id_prefix: params.id_prefix,
-            };
-            let page = reads.session_list(&filter, after, params.limit.unwrap_or(PAGE_DEFAULT)).await?;
-            Ok(ListResult {
-                next_cursor: page.next.map(|position| cursors.encode(&name, &position)),
-                sessions: page.sessions.into_iter().map(session_row).collect(),
-            })
-        });
+        answer_read(context, reply, async move { list_page(&reads, &cursors, params).await });
     }
 
     /// Reads one session on a task of its own.
@@ -91,20 +67,57 @@ impl SessionsState {
         reply: Reply<Result<SessionDetail, SessionsError>>,
     ) {
         let reads = self.reads.clone();
-        answer_read(context, reply, async move {
-            let record = reads.session_get(session_id).await?.ok_or(SessionsError::NotFound { session_id })?;
-            Ok(SessionDetail {
-                scope: Some(record.scope),
-                cwd: None,
-                agent_session_id: None,
-                model: record.model.clone(),
-                turn_id: record.turn_id,
-                last_seq: record.last_seq,
-                reason: None,
-                row: session_row(record),
-            })
-        });
+        answer_read(context, reply, async move { one(&reads, session_id).await });
     }
+}
+
+/// Returns a page of a session's events.
+pub(super) async fn events_page(reads: &SessionReads, params: EventsParams) -> Result<EventsResult, SessionsError> {
+    let limit = params.limit.unwrap_or(PAGE_DEFAULT);
+    let page = reads.events_page(params.session_id, params.after_seq, limit).await?;
+    events_result(params.session_id, page)
+}
+
+/// Returns a page of sessions.
+pub(super) async fn list_page(
+    reads: &SessionReads,
+    cursors: &CursorKey,
+    params: ListParams,
+) -> Result<ListResult, SessionsError> {
+    let name = rules::list_name(&params);
+    let after = match &params.cursor {
+        Some(cursor) => Some(cursors.decode::<ListPosition>(&name, cursor)?),
+        None => None,
+    };
+    if params.kind == Some(SessionKind::Acp) {
+        return Ok(ListResult { sessions: Vec::new(), next_cursor: None });
+    }
+    let filter = ListFilter {
+        agent_id: params.agent,
+        status: params.status,
+        session_key: params.session_key,
+        id_prefix: params.id_prefix,
+    };
+    let page = reads.session_list(&filter, after, params.limit.unwrap_or(PAGE_DEFAULT)).await?;
+    Ok(ListResult {
+        next_cursor: page.next.map(|position| cursors.encode(&name, &position)),
+        sessions: page.sessions.into_iter().map(session_row).collect(),
+    })
+}
+
+/// Returns one session.
+pub(super) async fn one(reads: &SessionReads, session_id: SessionId) -> Result<SessionDetail, SessionsError> {
+    let record = reads.session_get(session_id).await?.ok_or(SessionsError::NotFound { session_id })?;
+    Ok(SessionDetail {
+        scope: Some(record.scope),
+        cwd: None,
+        agent_session_id: None,
+        model: record.model.clone(),
+        turn_id: record.turn_id,
+        last_seq: record.last_seq,
+        reason: None,
+        row: session_row(record),
+    })
 }
 
 /// Runs a read on a task of its own, so that no write waits for it; damage it meets ends the surface.

@@ -9,7 +9,7 @@ use holdfast_protocol::methods::agent::{AgentRow, List};
 use holdfast_stores::config::{Detection, EditError, NewAgent, Revision, add_agent, detect as find_agents, save};
 use serde_json::json;
 
-use super::{Place, connect};
+use super::{Asked, Place, answers};
 use crate::cli::AgentAddArguments;
 use crate::render::{Cell, Column, Exit, Failure, Listing, Renderer, Tone};
 
@@ -30,7 +30,7 @@ const DETECT_COLUMNS: &[Column] = &[
 ];
 
 pub(super) fn list(place: &Place, renderer: &mut Renderer) -> Result<Exit, Failure> {
-    let found = connect(place)?.call::<List>(&Empty {})?;
+    let found = answers(place, renderer)?.call::<List>(&Empty {})?;
     show(&found.agents, renderer)?;
     Ok(Exit::Ok)
 }

@@ -45,13 +45,36 @@ pub struct AcpStream {
     pub incoming: LineBuffer,
 }
 
+/// Who is at the other end of the socket.
+pub(super) enum Reached {
+    /// A daemon.
+    Daemon(Connection),
+    /// Nobody: there is no socket, or nobody listens on it any more. Holds what a command that needs a daemon says.
+    Nobody(Failure),
+}
+
 /// Connects to the daemon of `place`.
 ///
 /// # Errors
 /// [`Exit::DaemonUnreachable`] when none answers, [`Exit::Refused`] when the socket is somebody else's, else what the
 /// daemon says.
 pub fn connect(place: &Place) -> Result<Connection, Failure> {
-    let stream = open(&place.root.socket()).map_err(|error| unreachable_daemon(place, &error))?;
+    match reach(place)? {
+        Reached::Daemon(connection) => Ok(connection),
+        Reached::Nobody(failure) => Err(failure),
+    }
+}
+
+/// Connects to the daemon of `place`, if there is one.
+///
+/// # Errors
+/// As [`connect`], but for the absence of a daemon.
+pub(super) fn reach(place: &Place) -> Result<Reached, Failure> {
+    let stream = match open(&place.root.socket()) {
+        Ok(stream) => stream,
+        Err(error) if is_absence(&error) => return Ok(Reached::Nobody(unreachable_daemon(place, &error))),
+        Err(error) => return Err(unreachable_daemon(place, &error)),
+    };
     let limited =
         stream.set_read_timeout(Some(ANSWER_LIMIT)).and_then(|()| stream.set_write_timeout(Some(ANSWER_LIMIT)));
     limited.map_err(|error| Failure::new(Exit::Failed, format!("could not set up the connection: {error}")))?;
@@ -62,7 +85,7 @@ pub fn connect(place: &Place) -> Result<Connection, Failure> {
     let mut client = Client::new(stream);
     let caller = PeerInfo { name: "holdfast".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let server = client.initialize(caller).map_err(failure)?;
-    Ok(Connection { client, server, process })
+    Ok(Reached::Daemon(Connection { client, server, process }))
 }
 
 impl Connection {
@@ -128,9 +151,13 @@ fn open(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
+/// Nothing there, or a socket file that nobody listens on any more.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
 fn unreachable_daemon(place: &Place, error: &io::Error) -> Failure {
     match error.kind() {
-        // Nothing there, or a socket file that nobody listens on any more.
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             Failure::new(Exit::DaemonUnreachable, format!("no daemon answers at {}", place.shown()))
                 .hint("`holdfast run demo \"hello\"` starts one; `holdfast daemon` runs it in the foreground")
@@ -145,7 +172,7 @@ fn unreachable_daemon(place: &Place, error: &io::Error) -> Failure {
 }
 
 /// Turns what the client met into what the user is told.
-fn failure(error: ClientError) -> Failure {
+pub(super) fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Refused(error) => error.into(),
         ClientError::Closed => closed(),

@@ -1,13 +1,15 @@
 //! What the quick commands do: blocking, without a runtime.
 //!
-//! A command asks the daemon over the socket, hands what it got to the renderer, and returns the exit code. None opens a
-//! database. `init` and `agent` also write `config.toml`, as a person with an editor would.
+//! A command asks the daemon over the socket, hands what it got to the renderer, and returns the exit code. One that only
+//! reads asks whoever [`answers`]; nothing here opens a database to write. `init` and `agent` also write `config.toml`, as a
+//! person with an editor would.
 
 mod agent;
 mod connection;
 mod daemon;
 mod init;
 mod lease;
+mod reading;
 mod rpc;
 mod run;
 mod session;
@@ -22,6 +24,7 @@ use std::path::PathBuf;
 use holdfast_stores::install_root::InstallRoot;
 
 pub use connection::{AcpStream, Connection, connect};
+pub use reading::{Answers, Asked, Files, answers};
 pub use run::turn;
 pub use session::find as find_session;
 pub use start::connect_or_start;

@@ -2,9 +2,10 @@
 
 use std::io::{self, Read};
 
+use holdfast_actors::at_rest;
 use serde_json::value::RawValue;
 
-use super::{Place, connect};
+use super::{Answers, Place, answers, connect};
 use crate::cli::RpcArguments;
 use crate::render::{Exit, Failure, Renderer};
 
@@ -18,7 +19,12 @@ pub(super) fn rpc(arguments: &RpcArguments, place: &Place, renderer: &mut Render
         Failure::new(Exit::Usage, format!("the params are not JSON: {error}"))
             .hint("put them in single quotes: holdfast rpc session/list '{\"limit\": 5}'")
     })?;
-    let result = connect(place)?.call_raw(&arguments.method, params)?;
+    let method = arguments.method.as_str();
+    let mut answers = match at_rest::METHODS.contains(&method) {
+        true => answers(place, renderer)?,
+        false => Answers::Daemon(connect(place)?),
+    };
+    let result = answers.call_raw(method, params)?;
     // As the daemon wrote it: reading it into a tree would reorder keys and round large numbers.
     renderer.json_line(&result)?;
     Ok(Exit::Ok)

@@ -8,7 +8,7 @@ use holdfast_protocol::methods::session::{
 use serde_json::value::RawValue;
 
 use super::rpc::read_standard_input;
-use super::{Connection, Place, connect};
+use super::{Asked, Place, answers, connect};
 use crate::cli::{
     SessionAppendArguments, SessionEventsArguments, SessionListArguments, SessionNewArguments, SessionShowArguments,
 };
@@ -23,6 +23,7 @@ const EVENTS_PAGE_LEN: u32 = 200;
 const LIST_COLUMNS: &[Column] = &[
     Column::whole("session"),
     Column::whole("agent"),
+    Column::whole("kind"),
     Column::text("title"),
     Column::number("turns"),
     Column::whole("updated"),
@@ -40,7 +41,7 @@ const EVENT_COLUMNS: &[Column] = &[
 pub(super) fn list(arguments: &SessionListArguments, place: &Place, renderer: &mut Renderer) -> Result<Exit, Failure> {
     let agent = arguments.agent.as_deref().map(alias).transpose()?;
     let params = ListParams { agent, ..ListParams::default() };
-    let rows = list_rows(&mut connect(place)?, params, arguments.limit)?;
+    let rows = list_rows(&mut answers(place, renderer)?, params, arguments.limit)?;
     show_list(&rows, renderer)?;
     Ok(Exit::Ok)
 }
@@ -53,6 +54,7 @@ pub(super) fn show_list(rows: &[SessionRow], renderer: &mut Renderer) -> Result<
         let cells = vec![
             Cell::Id(row.session_id.to_string()),
             Cell::Text(row.agent_id.to_string()),
+            Cell::Text(kind(row.kind).to_owned()),
             title.cloned().map_or(Cell::Missing, Cell::Text),
             Cell::Count(row.turn_count),
             Cell::At(row.updated_at_ms),
@@ -61,6 +63,13 @@ pub(super) fn show_list(rows: &[SessionRow], renderer: &mut Renderer) -> Result<
         listing.push(cells, row)?;
     }
     renderer.listing(&listing)
+}
+
+fn kind(kind: SessionKind) -> &'static str {
+    match kind {
+        SessionKind::Acp => "acp",
+        SessionKind::Chat => "chat",
+    }
 }
 
 /// Returns the one word that a person wants to know: what the last turn says, where it says something, else the status.
@@ -79,9 +88,9 @@ fn state(row: &SessionRow) -> (&'static str, Tone) {
 }
 
 pub(super) fn show(arguments: &SessionShowArguments, place: &Place, renderer: &mut Renderer) -> Result<Exit, Failure> {
-    let mut connection = connect(place)?;
-    let session_id = find(&mut connection, &arguments.session)?;
-    let detail = connection.call::<Show>(&ShowParams { session_id })?;
+    let mut answers = answers(place, renderer)?;
+    let session_id = find(&mut answers, &arguments.session)?;
+    let detail = answers.call::<Show>(&ShowParams { session_id })?;
     show_detail(&detail, renderer)?;
     Ok(Exit::Ok)
 }
@@ -90,15 +99,11 @@ pub(super) fn show_detail(detail: &SessionDetail, renderer: &mut Renderer) -> Re
     let row = &detail.row;
     let text = |value: &Option<String>| value.clone().map_or(Cell::Missing, Cell::Text);
     let (state, tone) = state(row);
-    let kind = match row.kind {
-        SessionKind::Acp => "acp",
-        SessionKind::Chat => "chat",
-    };
     let facts = [
         // Whole: this is the place to copy it from.
         ("session", Cell::Text(row.session_id.to_string())),
         ("agent", Cell::Text(row.agent_id.to_string())),
-        ("kind", Cell::Text(kind.to_owned())),
+        ("kind", Cell::Text(kind(row.kind).to_owned())),
         ("key", text(&row.session_key)),
         ("title", text(&row.title)),
         ("state", Cell::State(state.to_owned(), tone)),
@@ -182,13 +187,13 @@ pub(super) fn events(
     place: &Place,
     renderer: &mut Renderer,
 ) -> Result<Exit, Failure> {
-    let mut connection = connect(place)?;
-    let session_id = find(&mut connection, &arguments.session)?;
+    let mut answers = answers(place, renderer)?;
+    let session_id = find(&mut answers, &arguments.session)?;
     let mut listing = Listing::new(EVENT_COLUMNS, "no events there");
     let (mut after_seq, mut left) = (arguments.after, arguments.limit);
     while left > 0 {
         let params = EventsParams { session_id, after_seq, limit: Some(left.min(EVENTS_PAGE_LEN)) };
-        let page = connection.call::<Events>(&params)?;
+        let page = answers.call::<Events>(&params)?;
         let Some(last) = page.events.last() else { break };
         after_seq = last.seq;
         left = left.saturating_sub(u32::try_from(page.events.len()).unwrap_or(u32::MAX));
@@ -214,7 +219,7 @@ fn event_cells(event: &Event) -> Vec<Cell> {
 }
 
 /// Finds the session that a person means: a whole id, enough of one, or a session key.
-pub fn find(connection: &mut Connection, text: &str) -> Result<SessionId, Failure> {
+pub fn find(asked: &mut impl Asked, text: &str) -> Result<SessionId, Failure> {
     if let Ok(id) = text.parse::<SessionId>() {
         return Ok(id);
     }
@@ -224,7 +229,7 @@ pub fn find(connection: &mut Connection, text: &str) -> Result<SessionId, Failur
     let looks_like_id = head.len() >= 4 && head.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let found = if looks_like_id {
         let params = ListParams { id_prefix: Some(head), ..ListParams::default() };
-        let rows = list_rows(connection, params, u32::MAX)?;
+        let rows = list_rows(asked, params, u32::MAX)?;
         let ids: Vec<String> = rows.iter().map(|row| row.session_id.to_string()).collect();
         resolve("session", text, ids.iter().map(String::as_str)).map(str::to_owned)
     } else {
@@ -234,7 +239,7 @@ pub fn find(connection: &mut Connection, text: &str) -> Result<SessionId, Failur
         Ok(id) => id.parse().map_err(|_| unknown().into()),
         Err(ResolveError::Unknown { .. }) => {
             let params = ListParams { session_key: Some(text.to_owned()), ..ListParams::default() };
-            match list_rows(connection, params, 1)?.first() {
+            match list_rows(asked, params, 1)?.first() {
                 Some(row) => Ok(row.session_id),
                 None => Err(Failure::from(unknown()).hint("holdfast session list")),
             }
@@ -244,12 +249,12 @@ pub fn find(connection: &mut Connection, text: &str) -> Result<SessionId, Failur
 }
 
 /// Returns up to `limit` sessions, page after page.
-fn list_rows(connection: &mut Connection, mut params: ListParams, limit: u32) -> Result<Vec<SessionRow>, Failure> {
+fn list_rows(asked: &mut impl Asked, mut params: ListParams, limit: u32) -> Result<Vec<SessionRow>, Failure> {
     let mut rows: Vec<SessionRow> = Vec::new();
     loop {
         let left = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
         params.limit = Some(left.min(PAGE_LEN));
-        let page = connection.call::<List>(&params)?;
+        let page = asked.call::<List>(&params)?;
         let got = page.sessions.len();
         rows.extend(page.sessions);
         if got == 0 || page.next_cursor.is_none() || u32::try_from(rows.len()).is_ok_and(|count| count >= limit) {

@@ -5,6 +5,8 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
+mod at_rest;
+
 use clap::Parser;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -97,6 +99,10 @@ fn status_report() -> Value {
         "surfaces": [
             surface("config", "up", json!({ "commit_p50_us": 1100 })),
             surface("sessions", "up", json!({ "queue_depth": 3, "size_bytes": 82_000_000 })),
+            surface("cost", "degraded", json!({
+                "reason": "the storage is full", "remedy": "free some space", "since": "2026-11-30T19:58:00.000Z",
+                "since_ms": 1_796_068_680_000_i64,
+            })),
             surface("leases", "down", json!({
                 "reason": "leases.db was written by a newer version", "remedy": "upgrade holdfast", "size_bytes": 0,
             })),
@@ -128,10 +134,12 @@ fn status_shows_each_surface_and_what_to_do_about_one_that_is_down() {
         text,
         "\
 holdfast 0.1.0 · pid 4711 · up 3 d 4 h · generation 7 · ROOT
-surface   state  gen  restarts  queue  commit p50    size  note
-config    up       7         0      0      1.1 ms  4.1 KB
-sessions  up       7         0      3           –   82 MB
-leases    down     7         0      –           –       –  leases.db was written by a newer version
+surface   state     gen  restarts  queue  commit p50    size  note
+config    up          7         0      0      1.1 ms  4.1 KB
+sessions  up          7         0      3           –   82 MB
+cost      degraded    7         0      0           –  4.1 KB  since 2 min ago: the storage is full
+leases    down        7         0      –           –       –  leases.db was written by a newer version
+cost → free some space
 leases → upgrade holdfast
 warning: config.toml line 3: unknown key `gatway`, did you mean `gateway`?
 3 agents · 2 running turns · 5 adapters (1 idle) · 1 client · http://127.0.0.1:7420
@@ -141,7 +149,7 @@ warning: config.toml line 3: unknown key `gatway`, did you mean `gateway`?
     );
     let (text, _) = Daemon::play(|_, _| Ok(status_report())).typed(&["status", "--format", "jsonl"]);
     let report: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    assert_eq!(report["surfaces"][2]["state"], "down");
+    assert_eq!(report["surfaces"][3]["state"], "down");
     assert_eq!(report["pid"], 4711);
 }
 
@@ -154,7 +162,7 @@ error: no daemon answers at ROOT
 hint: `holdfast run demo \"hello\"` starts one; `holdfast daemon` runs it in the foreground
 --- exit 6
 ";
-    assert_eq!(typed(&["status"], directory.path().to_owned()), expected);
+    assert_eq!(typed(&["reload"], directory.path().to_owned()), expected);
     // A socket file that a killed daemon left behind is the same case.
     std::fs::create_dir(directory.path().join("data")).unwrap();
     drop(UnixListener::bind(directory.path().join("data/holdfast.sock")).unwrap());
@@ -192,9 +200,9 @@ fn sessions_are_listed_with_the_word_that_matters() {
     assert_eq!(
         text,
         "\
-session    agent  title  turns  updated    state
-0199a3…c2  demo   hello      2  2 min ago  interrupted
-0199a3…71  demo   –          2  2 min ago  closed
+session    agent  kind  title  turns  updated    state
+0199a3…c2  demo   acp   hello      2  2 min ago  interrupted
+0199a3…71  demo   acp   –          2  2 min ago  closed
 --- stderr
 --- exit 0
 "
@@ -496,7 +504,7 @@ fn the_python_example_of_the_book_talks_to_the_socket() {
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "config           up         generation 7\nsessions         up         generation 7\n\
-         leases           down       generation 7\n",
+         cost             degraded   generation 7\nleases           down       generation 7\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

@@ -11,7 +11,7 @@ use holdfast_actors::acp::session::ClientId;
 use holdfast_actors::router::Caller;
 use holdfast_actors::supervisor::{DynamicSupervisor, Limits};
 use holdfast_actors::tree::Handles;
-use holdfast_actors::visibility::{Eyes, Viewer};
+use holdfast_actors::visibility::Eyes;
 use holdfast_protocol::error::WireError;
 use holdfast_protocol::methods::acp::AttachParams;
 
@@ -39,8 +39,7 @@ impl AcpAttach for AcpClients {
         Box::pin(async move {
             let environment = Arc::clone(&handles.acp);
             environment.catalog.settings(&params.agent).await?;
-            let eyes = Eyes::new(Viewer::of(&caller, &handles).await, handles.acp_sessions.clone());
-            let directory = handles.acp_directory.seen_by(eyes);
+            let directory = handles.acp_directory.seen_by(Eyes::of(&caller, &handles).await);
             let start: AcpStart = Box::new(move |channel| {
                 tokio::spawn(serve(client, params, environment, directory, connections, channel));
             });

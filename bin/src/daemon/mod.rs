@@ -31,7 +31,7 @@ use crate::http::GatewayConfig;
 use crate::render::{Exit, Failure, Renderer};
 
 /// The version, as the lock file, status and the log say it.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Threads that run actors. Stores have threads of their own, so more would only wait for the same disk.
 const WORKER_THREADS: usize = 2;
@@ -161,6 +161,13 @@ async fn build_warnings() -> Vec<HealthWarning> {
     }
 }
 
+/// Says where the configuration of `root` comes from, and which sections this program knows.
+pub(crate) fn config_source(root: &InstallRoot) -> Result<ConfigSource, Failure> {
+    let registry = config_registry([SectionDescriptor::of::<GatewayConfig>()])
+        .map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    Ok(ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os())))
+}
+
 /// Starts the tree and its listeners.
 async fn start(
     root: &InstallRoot,
@@ -168,9 +175,7 @@ async fn start(
     ports: Ports,
     router: LogRouter,
 ) -> Result<RootHandle<HoldfastTree>, Failure> {
-    let registry = config_registry([SectionDescriptor::of::<GatewayConfig>()])
-        .map_err(|error| Failure::caused(Exit::Failed, &error))?;
-    let source = ConfigSource::new(root, registry, Overrides::from_environment(std::env::vars_os()));
+    let source = config_source(root)?;
     let tree = router.new_tree();
     router.adopt_unmarked(tree);
     let executable = std::env::current_exe()

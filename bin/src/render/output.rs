@@ -255,6 +255,13 @@ impl Renderer {
         self.say(&line);
     }
 
+    /// Tells the person what to type next, on standard error, as the hints of errors do.
+    pub fn hint(&mut self, text: &str) {
+        let mut line = String::new();
+        push_hint(&mut line, text, self.err_colours);
+        self.say(&line);
+    }
+
     /// Tells the person a line of pieces, each in its tone, on standard error.
     pub fn aside(&mut self, pieces: &[(&str, Tone)]) {
         let mut line = String::new();
@@ -329,11 +336,15 @@ fn push_fault(text: &mut String, fault: &Fault, colours: bool) {
         }
     }
     for hint in &fault.hints {
-        Tone::Strong.push(text, "hint:", colours);
-        text.push(' ');
-        text.push_str(&clean(hint));
-        text.push('\n');
+        push_hint(text, hint, colours);
     }
+}
+
+fn push_hint(text: &mut String, hint: &str, colours: bool) {
+    Tone::Strong.push(text, "hint:", colours);
+    text.push(' ');
+    text.push_str(&clean(hint));
+    text.push('\n');
 }
 
 fn not_json(error: &serde_json::Error) -> Failure {

@@ -32,13 +32,21 @@ pub fn session_not_found(session_id: &str) -> ErrorObject {
 /// Makes the error for what may succeed later. `message` must not contain "session not found": acpx takes the text for
 /// the code and starts a new session.
 pub fn not_now(kind: ErrorKind, message: impl Into<String>, retry_after_ms: Option<u64>) -> ErrorObject {
-    #[derive(Serialize)]
-    struct Data {
-        kind: ErrorKind,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        retry_after_ms: Option<u64>,
+    ErrorObject {
+        code: NOT_NOW,
+        message: message.into(),
+        data: to_data(&NotNow { kind, retry_after_ms, remedy: None }),
     }
-    ErrorObject { code: NOT_NOW, message: message.into(), data: to_data(&Data { kind, retry_after_ms }) }
+}
+
+/// The `data` of [`NOT_NOW`].
+#[derive(Serialize)]
+struct NotNow<'a> {
+    kind: ErrorKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<&'a str>,
 }
 
 /// Turns one of our errors into what an ACP client is told. `session_id` is the session it is about, as the client
@@ -74,7 +82,9 @@ pub fn acp_error(error: &WireError, session_id: Option<&str>) -> ErrorObject {
         | ErrorKind::ConfigInvalid
         | ErrorKind::AgentFailed
         | ErrorKind::Stopping => {
-            not_now(error.kind, error.message.clone(), error.kind.retryable().then_some(RETRY_AFTER_MS))
+            let retry_after_ms = error.kind.retryable().then_some(RETRY_AFTER_MS);
+            let data = NotNow { kind: error.kind, retry_after_ms, remedy: error.remedy.as_deref() };
+            ErrorObject { code: NOT_NOW, message: error.message.clone(), data: to_data(&data) }
         }
     }
 }

@@ -109,12 +109,18 @@ pub struct SurfaceStatus {
     pub commit_p50_us: Option<u64>,
     /// The size of its store in bytes; 0 for a surface without one.
     pub size_bytes: u64,
-    /// Why it is down.
+    /// Why it is down or degraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What to do about that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Since when it is degraded, RFC 3339 in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Since when it is degraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<i64>,
 }
 
 /// Whether a surface serves.
@@ -125,6 +131,8 @@ pub enum SurfaceState {
     Starting,
     /// It does.
     Up,
+    /// It does, but its storage refused the last write; reads go on, and a write that succeeds ends it.
+    Degraded,
     /// Not until the next reload; `reason` says why.
     Down,
     /// No more.

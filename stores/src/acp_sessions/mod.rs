@@ -27,7 +27,7 @@ pub use read::{
     PAGE_MAX, SessionFilter, SessionPosition, count_running, session_find_by_key, session_get, session_list, turn_list,
     update_page,
 };
-pub use recover::Recovered;
+pub use recover::{CUT_REASON, Recovered};
 pub use row::{
     AcpSessionRow, AcpSessionRowId, AcpSessionStatus, AcpUpdate, NewAcpSession, RowChange, SessionChange, TurnBegin,
     TurnEnd, TurnOutcome, TurnRow, TurnState,

@@ -13,7 +13,7 @@ use crate::kit::StoreError;
 use crate::kit::error::InStore;
 
 /// Why a cut turn ended, as people read it.
-const REASON: &str = "the daemon ended in the middle of the turn";
+pub const CUT_REASON: &str = "the daemon ended in the middle of the turn";
 
 /// What was settled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) async fn settle(store: &mut AcpSessionsStore, boot_id: &str, now_ms: 
                 outcome: TurnOutcome::Interrupted,
                 stop_reason: None,
                 result: None,
-                error: Some(REASON.to_owned()),
+                error: Some(CUT_REASON.to_owned()),
             }),
             row: RowChange::default(),
             at_ms: now_ms,
@@ -87,7 +87,7 @@ async fn open_call_marks(
     let mut after_seq = first_seq - 1;
     loop {
         let page = update_page(store.database.writer(), session, after_seq, PAGE_MAX).await?;
-        let Some(last) = page.last() else { return Ok(calls.interrupt(session_id, REASON)) };
+        let Some(last) = page.last() else { return Ok(calls.interrupt(session_id, CUT_REASON)) };
         after_seq = last.seq;
         for update in page.iter().filter(|update| update.method.is_none() && update.kind.starts_with("tool_call")) {
             if let Ok(params) = serde_json::from_str::<&RawValue>(&update.params) {

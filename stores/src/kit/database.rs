@@ -274,7 +274,12 @@ impl Database {
 }
 
 /// Refuses what contradicts the marker.
-fn check_marker(path: &Path, spec: &DatabaseSpec, marker: &FoundMarker, found: Found) -> Result<(), OpenError> {
+pub(super) fn check_marker(
+    path: &Path,
+    spec: &DatabaseSpec,
+    marker: &FoundMarker,
+    found: Found,
+) -> Result<(), OpenError> {
     if let FoundMarker::Marker(marker) = marker
         && marker.role != spec.role
     {
@@ -341,7 +346,7 @@ async fn prepare(
 }
 
 /// Refuses a foreign or newer database. None is a blank one.
-fn our_meta(path: &Path, spec: &DatabaseSpec, found: FoundMeta) -> Result<Option<SchemaMeta>, OpenError> {
+pub(super) fn our_meta(path: &Path, spec: &DatabaseSpec, found: FoundMeta) -> Result<Option<SchemaMeta>, OpenError> {
     let wrong = |found| OpenError::WrongRole { path: path.to_owned(), found, expected: spec.role };
     let meta = match found {
         FoundMeta::Blank => return Ok(None),
@@ -370,7 +375,7 @@ fn inspect_open_file(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-fn store_error(path: &Path, source: StoreError) -> OpenError {
+pub(super) fn store_error(path: &Path, source: StoreError) -> OpenError {
     let path = path.to_owned();
     match source {
         StoreError::Damaged { source, .. } => OpenError::Damaged { path, problem: source.to_string() },
@@ -435,7 +440,7 @@ fn writer_options(path: &Path, spec: &DatabaseSpec) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn reader_options(path: &Path) -> SqliteConnectOptions {
+pub(super) fn reader_options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
@@ -460,7 +465,7 @@ async fn write_marker(path: &Path, marker: Marker) -> io::Result<()> {
 }
 
 /// Returns the path of SQLite's write-ahead log. Source: sqlite.org/walformat.html.
-fn log_path(path: &Path) -> PathBuf {
+pub(super) fn log_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)

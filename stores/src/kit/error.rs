@@ -256,6 +256,21 @@ impl StoreError {
         }
     }
 
+    /// Says whether the storage itself refused, whatever the request was: the next one will be refused as well.
+    pub fn is_storage_fault(&self) -> bool {
+        match self {
+            Self::Full { .. } | Self::ReadOnly { .. } | Self::OutcomeUnknown { .. } | Self::NoAccess { .. } => true,
+            Self::Locked { .. }
+            | Self::Damaged { .. }
+            | Self::Constraint { .. }
+            | Self::TooLarge { .. }
+            | Self::ReadersBusy { .. }
+            | Self::Closed { .. }
+            | Self::Row { .. }
+            | Self::Query { .. } => false,
+        }
+    }
+
     /// Says whether the request failed because a UNIQUE value is taken.
     pub fn is_unique_violation(&self) -> bool {
         matches!(self, Self::Constraint { kind: ConstraintKind::Unique, .. })
@@ -322,6 +337,16 @@ pub enum OpenError {
         /// The newest version this program knows.
         known: i64,
     },
+    /// An older program wrote the file, and it is only to be read.
+    #[error("`{path}` has schema {found} of an earlier version, this program reads {known}")]
+    OlderSchema {
+        /// The database file.
+        path: PathBuf,
+        /// The schema version in the file.
+        found: i64,
+        /// The version this program reads.
+        known: i64,
+    },
     /// A good database, but of something else.
     #[error("`{path}` is {found}, not the store `{expected}`")]
     WrongRole {
@@ -380,6 +405,7 @@ impl OpenError {
             Self::Damaged { path, .. }
             | Self::MissingButExpected { path, .. }
             | Self::NewerSchema { path, .. }
+            | Self::OlderSchema { path, .. }
             | Self::WrongRole { path, .. }
             | Self::NotAFile { path, .. }
             | Self::FileSystem { path, .. }
@@ -393,7 +419,9 @@ impl OpenError {
         match self {
             Self::Damaged { .. } | Self::MissingButExpected { .. } => ErrorKind::Damaged,
             Self::NewerSchema { .. } => ErrorKind::NewerSchema,
-            Self::WrongRole { .. } | Self::NotAFile { .. } | Self::Migration { .. } => ErrorKind::Down,
+            Self::OlderSchema { .. } | Self::WrongRole { .. } | Self::NotAFile { .. } | Self::Migration { .. } => {
+                ErrorKind::Down
+            }
             Self::FileSystem { source, .. } => file_kind(source),
             Self::Store { source, .. } => source.kind(),
         }
@@ -409,6 +437,9 @@ impl OpenError {
             ),
             Self::NewerSchema { .. } => {
                 "use the newer holdfast that wrote the file, or restore a backup made before the upgrade".to_owned()
+            }
+            Self::OlderSchema { .. } => {
+                "start the daemon once (`holdfast daemon`): it brings the file up to date".to_owned()
             }
             Self::WrongRole { path, .. } => {
                 format!("move `{}` away and put the right file there; then run `holdfast reload`", path.display())

@@ -36,7 +36,8 @@ pub struct ListPage {
 }
 
 impl SessionReads {
-    pub(super) fn new(readers: Readers) -> Self {
+    /// Reads through `readers` of the store's database.
+    pub fn new(readers: Readers) -> Self {
         Self { readers }
     }
 

@@ -46,8 +46,10 @@ struct Entry<T> {
 pub(super) struct Abandoned<T> {
     /// What was to be done once they were on disk.
     pub(super) then: Vec<T>,
-    /// The end of a turn, if one was among them. If its beginning was as well, the store finds no turn to end.
+    /// The end of a turn that has begun on disk, if one was among them.
     pub(super) end: Option<TurnEnd>,
+    /// The number of a turn that has not begun on disk, and so was none.
+    pub(super) unbegun: Option<i64>,
     /// What else was to change.
     pub(super) row: RowChange,
 }
@@ -170,11 +172,13 @@ impl<T> Journal<T> {
     /// Forgets every update that is not on disk. What must not be lost with them comes back.
     pub(super) fn abandon(&mut self) -> Abandoned<T> {
         self.next_seq = self.stored_seq + 1;
-        let mut abandoned = Abandoned { then: Vec::new(), end: None, row: RowChange::default() };
+        let mut abandoned = Abandoned { then: Vec::new(), end: None, unbegun: None, row: RowChange::default() };
         for entry in self.sent.take().into_iter().chain(self.waiting.drain(..)) {
             abandoned.then.extend(entry.then);
             let change = Arc::unwrap_or_clone(entry.change);
-            abandoned.end = change.end.or(abandoned.end);
+            abandoned.unbegun = abandoned.unbegun.or(change.begin.map(|begin| begin.number));
+            let has_begun = |end: &TurnEnd| abandoned.unbegun.is_none_or(|number| end.number < number);
+            abandoned.end = change.end.filter(has_begun).or(abandoned.end);
             merge(&mut abandoned.row, change.row);
         }
         abandoned
@@ -291,6 +295,17 @@ mod tests {
         assert!(abandoned.end.is_some());
         assert!(journal.is_empty());
         assert_eq!(add(&mut journal), 11);
+    }
+
+    #[test]
+    fn a_turn_whose_beginning_is_abandoned_has_no_end() {
+        let mut journal = journal();
+        journal.end(end(), 1);
+        journal.next().unwrap();
+        journal.begin(2, TurnId(Uuid::nil()), "{}".to_owned(), "boot".to_owned(), 2);
+        journal.end(TurnEnd { number: 2, ..end() }, 3);
+        let abandoned = journal.abandon();
+        assert_eq!((abandoned.end.map(|end| end.number), abandoned.unbegun), (Some(1), Some(2)));
     }
 
     #[test]

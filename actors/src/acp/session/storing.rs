@@ -102,12 +102,16 @@ impl SessionState {
     fn store_failed(&mut self, error: &WireError, context: &Context<SessionMessage>) {
         tracing::error!(session = %self.row.session_id, %error, "the session's history can't be stored");
         let object = acp_error(error, Some(&self.session_id()));
-        let Abandoned { then, end, row } = self.journal.abandon();
+        let Abandoned { then, end, unbegun, row } = self.journal.abandon();
         self.cancel_agent_turn();
         for then in then {
             self.run_then(then, Some(&object));
         }
-        let end = self.fail_turn(&object).or(end);
+        let end = self.fail_turn(&object).or(end).filter(|end| unbegun.is_none_or(|number| end.number < number));
+        if let Some(number) = unbegun {
+            // Its number is free again: it never was a turn.
+            self.row.turn_count = number - 1;
+        }
         let after_seq = self.journal.stored_seq();
         for prompt in self.waiting.drain(..) {
             prompt.reply.send(PromptDone { after_seq, outcome: Err(object.clone()) });

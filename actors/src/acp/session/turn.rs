@@ -182,7 +182,7 @@ impl SessionState {
     }
 
     pub(super) fn turn_answered(&mut self, number: i64, answer: AgentAnswer) {
-        if !self.turn.as_ref().is_some_and(|turn| turn.number == number) || self.settle_lost() {
+        if self.turn.as_ref().is_none_or(|turn| turn.number != number) || self.settle_lost() {
             return;
         }
         let Some(turn) = &self.turn else { return };
