@@ -25,6 +25,7 @@ use crate::methods::session::Stores;
 use crate::router::{Router, RouterBuilder};
 use crate::sessions::ChatReads;
 use crate::store::down;
+use crate::visibility::{Eyes, Viewer};
 
 /// The stores, under the names of their surfaces, in the order in which those start.
 const STORES: [(&str, &DatabaseSpec); 4] = [
@@ -74,7 +75,8 @@ impl AtRest {
         let reads = readers(chat).map(|readers| readers.map(SessionReads::new));
         let stores = Stores {
             chat: ChatReads::AtRest { reads, cursors: place.cursors.clone() },
-            acp: AcpReads::AtRest { readers: readers(acp), settled },
+            // Whoever can read the files sees all that is in them.
+            acp: Eyes::over(Viewer::Owner, AcpReads::AtRest { readers: readers(acp), settled }),
             cursors: place.cursors.clone(),
         };
         let mut builder = RouterBuilder::new();

@@ -2,10 +2,12 @@
 //!
 //! What is not seen answers as not found, in listings, history, status and prompts alike.
 
-use holdfast_protocol::ids::AgentAlias;
-use holdfast_stores::acp_sessions::Ownership;
+use holdfast_protocol::error::{ErrorKind, WireError};
+use holdfast_protocol::ids::{AgentAlias, SessionId};
+use holdfast_stores::acp_sessions::{AcpSessionRow, Ownership, PAGE_MAX, SessionFilter, SessionPosition};
 use holdfast_stores::config::{A2aPolicy, AgentVisibility, AgentsConfig, SessionVisibility};
 
+use crate::acp_sessions::{AcpReads, AcpSessionsError};
 use crate::leases::Requester;
 use crate::router::{Caller, Origin};
 use crate::tree::Handles;
@@ -110,6 +112,100 @@ impl Viewer {
                 let visibility = agents.get(&agent_id).map_or_else(least, |agent| agent.visibility.clone());
                 let session_key = session.session_id.map(|id| id.to_string()).unwrap_or_default();
                 Self::Session { session_key, agent_id, visibility }
+            }
+        }
+    }
+}
+
+/// A viewer and the store it looks into.
+#[derive(Debug, Clone)]
+pub struct Eyes {
+    viewer: Viewer,
+    reads: AcpReads,
+}
+
+impl Eyes {
+    /// Looks through the eyes of a caller.
+    pub async fn of(caller: &Caller, handles: &Handles) -> Self {
+        Self::over(Viewer::of(caller, handles).await, handles.acp_sessions.reads())
+    }
+
+    /// Lets `viewer` look at what `reads` reads.
+    pub(crate) fn over(viewer: Viewer, reads: AcpReads) -> Self {
+        Self { viewer, reads }
+    }
+
+    /// Returns what reads sessions that were seen already.
+    pub(crate) fn reads(&self) -> &AcpReads {
+        &self.reads
+    }
+
+    /// Returns a session; one that it does not see is not found.
+    ///
+    /// # Errors
+    /// [`AcpSessionsError::NotFound`].
+    pub async fn get(&self, session_id: SessionId) -> Result<AcpSessionRow, AcpSessionsError> {
+        let row = self.reads.get(session_id).await?;
+        let ownership = match &self.viewer {
+            Viewer::Owner => return Ok(row),
+            Viewer::Session { .. } | Viewer::Nobody => self.reads.ownership(&[row.row_id]).await?,
+        };
+        let sees = ownership.get(&row.row_id).is_some_and(|ownership| self.viewer.sees(ownership));
+        if sees { Ok(row) } else { Err(AcpSessionsError::NotFound(session_id)) }
+    }
+
+    /// Says whether it sees a session; one that is not there it may see.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn see(&self, session_id: SessionId) -> Result<bool, AcpSessionsError> {
+        if self.viewer == Viewer::Owner {
+            return Ok(true);
+        }
+        match self.get(session_id).await {
+            Ok(_row) => Ok(true),
+            Err(AcpSessionsError::NotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the sessions of a listing that it sees, as many as were asked for if there are.
+    ///
+    /// # Errors
+    /// When the store can't be read.
+    pub async fn list(&self, filter: &SessionFilter) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
+        if self.viewer == Viewer::Owner {
+            return self.reads.list(filter).await;
+        }
+        let wanted = usize::try_from(filter.limit.clamp(1, PAGE_MAX)).unwrap_or(usize::MAX);
+        let mut filter = SessionFilter { limit: PAGE_MAX, ..filter.clone() };
+        let mut seen = Vec::new();
+        loop {
+            let page = self.reads.list(&filter).await?;
+            let is_last = i64::try_from(page.len()).is_ok_and(|count| count < PAGE_MAX);
+            let ids: Vec<_> = page.iter().map(|row| row.row_id).collect();
+            let ownership = self.reads.ownership(&ids).await?;
+            filter.after =
+                page.last().map(|last| SessionPosition { updated_at_ms: last.updated_at_ms, row_id: last.row_id.0 });
+            let sees = |row: &AcpSessionRow| ownership.get(&row.row_id).is_some_and(|of| self.viewer.sees(of));
+            seen.extend(page.into_iter().filter(sees));
+            if is_last || seen.len() >= wanted {
+                seen.truncate(wanted);
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// Returns whose a session that it makes is, if not its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] for nobody.
+    pub fn new_owner(&self) -> Result<Option<String>, WireError> {
+        match &self.viewer {
+            Viewer::Owner | Viewer::Session { .. } => Ok(self.viewer.session_key().map(str::to_owned)),
+            Viewer::Nobody => {
+                let error = WireError::new(ErrorKind::Denied, "nobody can say which session asks for a new one");
+                Err(error.with_remedy("ask from a process that still runs below its session's wrapper"))
             }
         }
     }

@@ -1,61 +1,18 @@
 //! Agents that leave processes behind: whatever ends first, nothing of ours lives on, and nothing of others is touched.
 
-use std::fs;
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use holdfast_tests::acp_stage::AcpStage;
-use holdfast_tests::eventually::eventually;
-use holdfast_tests::fake_agent::{Script, Spawn, Step, chunk};
+use holdfast_tests::fake_agent::{Step, chunk};
+use holdfast_tests::family::{Bystander, family, family_stage};
 use holdfast_tests::processes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// A stage whose agent has a child, a grandchild, and one in a session of its own without our environment. Each writes
-/// its pid into the stage's directory; none of them ends by itself.
 fn stage(settings: &str) -> AcpStage {
-    AcpStage::start_with(settings, |script: &mut Script, directory| {
-        let pid = |name: &str| directory.join(name).display().to_string();
-        let family = format!("echo $$ > {}; sh -c 'echo $$ > {}; exec sleep 9871'", pid("child"), pid("grandchild"));
-        let stray = format!("echo $$ > {}; exec sleep 9871", pid("stray"));
-        let spawn = |command: String, apart: bool| {
-            Step::Spawn(Spawn { command, setsid: apart, clear_environment: apart, hold_output: false })
-        };
-        script.on_new_session = vec![spawn(family, false), spawn(stray, true)];
-    })
-}
-
-/// Returns the pids of the agent and of all it started, once they are all there.
-fn family(stage: &AcpStage) -> Vec<u32> {
-    let mut pids = stage.trace().pids();
-    for name in ["child", "grandchild", "stray"] {
-        let read = || fs::read_to_string(stage.path(name)).ok().and_then(|text| text.trim().parse().ok());
-        pids.push(eventually(LIMIT, read, Option::is_some).unwrap());
-    }
-    pids
-}
-
-/// A process that looks like one of theirs and is none of ours.
-struct Bystander(Child);
-
-impl Bystander {
-    fn start() -> Self {
-        Self(Command::new("sleep").arg("9871").spawn().unwrap())
-    }
-
-    fn lives(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Bystander {
-    fn drop(&mut self) {
-        // It may have been ended by what the test looks for.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
+    family_stage(settings, false)
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A real daemon in a process of its own.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -290,6 +292,29 @@ impl TestDaemon {
         processes::with_environment(MARK_VARIABLE, &self.mark)
     }
 
+    /// A daemon that was killed leaves the empty cgroups of its leases to its next start, which a test has none of.
+    fn remove_cgroups(&self) {
+        let Ok(store) = rusqlite::Connection::open(self.root.leases_database()) else { return };
+        let read =
+            store.prepare("SELECT cgroup_path FROM process_leases WHERE cgroup_path IS NOT NULL").map(|mut found| {
+                let paths = found.query_map([], |row| row.get::<_, Vec<u8>>(0));
+                paths.map(|paths| paths.filter_map(Result::ok).collect::<Vec<_>>())
+            });
+        // A store that some test has damaged names none.
+        let deadline = Instant::now() + ORPHANS_LIMIT;
+        for path in read.and_then(|paths| paths).unwrap_or_default() {
+            let leaf = PathBuf::from(OsString::from_vec(path));
+            if std::thread::panicking() {
+                // What has shed the mark is still in here.
+                let _gone = fs::write(leaf.join("cgroup.kill"), "1");
+            }
+            // The last process of it may be on its way out.
+            while fs::remove_dir(&leaf).is_err() && leaf.exists() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
     fn stderr_path(&self) -> PathBuf {
         self.directory.path().join(format!("stderr-{}", self.starts))
     }
@@ -304,6 +329,7 @@ impl Drop for TestDaemon {
         if std::thread::panicking() {
             eprintln!("--- stderr of the daemon\n{}", self.stderr());
             end(&self.processes());
+            self.remove_cgroups();
             return;
         }
         let deadline = Instant::now() + ORPHANS_LIMIT;
@@ -312,6 +338,7 @@ impl Drop for TestDaemon {
             std::thread::sleep(Duration::from_millis(10));
             left = self.processes();
         }
+        self.remove_cgroups();
         let shown: Vec<String> = left.iter().map(|pid| format!("{pid}: {}", processes::command_line(*pid))).collect();
         end(&left);
         assert!(left.is_empty(), "processes outlived their daemon: {shown:?}");

@@ -14,6 +14,7 @@ pub mod crash;
 pub mod daemon;
 pub mod eventually;
 pub mod fake_agent;
+pub mod family;
 pub mod fuzz;
 pub mod interop;
 pub mod lock_holder;

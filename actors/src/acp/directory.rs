@@ -7,16 +7,17 @@ use std::time::Duration;
 use holdfast_protocol::acp::errors::{acp_error, session_not_found};
 use holdfast_protocol::error::{ErrorObject, WireError};
 use holdfast_protocol::ids::{AgentAlias, SessionId};
-use holdfast_stores::acp_sessions::{AcpSessionRow, AcpSessionStatus, NewAcpSession};
+use holdfast_stores::acp_sessions::{AcpSessionRow, AcpSessionStatus, NewAcpSession, SessionFilter};
 
 use crate::acp::environment::Environment;
 use crate::acp::session::{LiveSession, SessionMessage};
-use crate::acp_sessions::AcpSessionsError;
+use crate::acp_sessions::{AcpSessionsError, AcpSessionsHandle};
 use crate::address::{Address, CallError, Down};
 use crate::ports::Ports;
 use crate::reply::Reply;
 use crate::supervisor::{DynamicSupervisor, Limits};
 use crate::surface::{Context, Fault, Surface};
+use crate::visibility::Eyes;
 
 /// Messages in flight to one live session: updates on their way to the store count, so this bounds its memory too.
 const SESSION_IN_FLIGHT: usize = 2_048;
@@ -42,6 +43,8 @@ pub enum DirectoryMessage {
     Create {
         /// The session.
         wanted: Box<WantedSession>,
+        /// The session that asks for it, if one does.
+        owner: Option<String>,
         /// Its id and live side.
         reply: Reply<Result<(SessionId, Address<SessionMessage>), ErrorObject>>,
     },
@@ -74,12 +77,20 @@ pub enum DirectoryMessage {
 #[derive(Debug, Clone)]
 pub struct DirectoryHandle {
     address: Address<DirectoryMessage>,
+    /// Through whose eyes it is looked; without any, all is seen.
+    eyes: Option<Eyes>,
 }
 
 impl DirectoryHandle {
     /// Makes a handle.
     pub fn new(address: Address<DirectoryMessage>) -> Self {
-        Self { address }
+        Self { address, eyes: None }
+    }
+
+    /// Returns a handle that finds only what `eyes` see, and makes sessions that are theirs.
+    #[must_use]
+    pub fn seen_by(&self, eyes: Eyes) -> Self {
+        Self { address: self.address.clone(), eyes: Some(eyes) }
     }
 
     /// Makes a session; its row is on disk when this returns, the agent not asked yet.
@@ -88,11 +99,30 @@ impl DirectoryHandle {
     /// As an ACP client is told.
     pub async fn create(&self, wanted: WantedSession) -> Result<(SessionId, Address<SessionMessage>), ErrorObject> {
         let wanted = Box::new(wanted);
-        let made = self.address.call(LIMIT, |reply| DirectoryMessage::Create { wanted, reply }).await;
+        let owner = match &self.eyes {
+            Some(eyes) => eyes.new_owner().map_err(|error| acp_error(&error, None))?,
+            None => None,
+        };
+        let made = self.address.call(LIMIT, |reply| DirectoryMessage::Create { wanted, owner, reply }).await;
         made.unwrap_or_else(|error| Err(acp_error(&WireError::from(error), None)))
     }
 
-    /// Finds a session's live side. One of another agent than `agent` is not found.
+    /// Returns the sessions of a listing that are seen.
+    ///
+    /// # Errors
+    /// As [`AcpSessionsHandle::list`].
+    pub async fn list(
+        &self,
+        store: &AcpSessionsHandle,
+        filter: &SessionFilter,
+    ) -> Result<Vec<AcpSessionRow>, AcpSessionsError> {
+        match &self.eyes {
+            Some(eyes) => eyes.list(filter).await,
+            None => store.list(filter).await,
+        }
+    }
+
+    /// Finds a session's live side. One of another agent than `agent`, and one that is not seen, is not found.
     ///
     /// # Errors
     /// As an ACP client is told.
@@ -101,6 +131,13 @@ impl DirectoryHandle {
         session_id: SessionId,
         agent: Option<AgentAlias>,
     ) -> Result<Address<SessionMessage>, ErrorObject> {
+        if let Some(eyes) = &self.eyes {
+            let id = session_id.to_string();
+            let seen = eyes.see(session_id).await.map_err(|error| acp_error(&error.into(), Some(&id)))?;
+            if !seen {
+                return Err(session_not_found(&id));
+            }
+        }
         let found = self.address.call(LIMIT, |reply| DirectoryMessage::Find { session_id, agent, reply }).await;
         found.unwrap_or_else(|error| Err(acp_error(&WireError::from(error), Some(&session_id.to_string()))))
     }
@@ -110,6 +147,7 @@ async fn new_row(
     environment: &Environment,
     ports: &Ports,
     wanted: WantedSession,
+    owner_session_key: Option<String>,
 ) -> Result<AcpSessionRow, ErrorObject> {
     let told = |error: WireError| acp_error(&error, None);
     let instance_id = environment.catalog.instance_id().await.map_err(told)?;
@@ -121,7 +159,7 @@ async fn new_row(
         session_key: wanted.session_key,
         cwd: wanted.cwd,
         new_params: wanted.new_params,
-        owner_session_key: None,
+        owner_session_key,
         instance_id,
         boot_id: environment.boot_id.clone(),
         created_at_ms: ports.clock.now_ms(),
@@ -170,7 +208,7 @@ impl Surface for Directory {
         state: &mut DirectoryState,
     ) -> Result<(), Fault> {
         match message {
-            DirectoryMessage::Create { wanted, reply } => self.create(*wanted, reply, context),
+            DirectoryMessage::Create { wanted, owner, reply } => self.create(*wanted, owner, reply, context),
             DirectoryMessage::Made { row, reply } => {
                 let session_id = row.session_id;
                 let live = self.bring_to_life(*row, state, context).await;
@@ -197,12 +235,13 @@ impl Directory {
     fn create(
         &self,
         wanted: WantedSession,
+        owner: Option<String>,
         reply: Reply<Result<(SessionId, Address<SessionMessage>), ErrorObject>>,
         context: &Context<DirectoryMessage>,
     ) {
         let (environment, ports, reporter) = (Arc::clone(&self.environment), context.ports.clone(), context.reporter());
         tokio::spawn(async move {
-            match new_row(&environment, &ports, wanted).await {
+            match new_row(&environment, &ports, wanted, owner).await {
                 Ok(row) => {
                     let made = DirectoryMessage::Made { row: Box::new(row), reply };
                     // A directory that has gone drops the reply, which tells that the outcome is unknown.

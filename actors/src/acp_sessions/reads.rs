@@ -1,8 +1,11 @@
 //! Reading ACP sessions: through their owner, or from its file while no owner runs.
 
+use std::collections::HashMap;
+
 use holdfast_protocol::ids::SessionId;
 use holdfast_stores::acp_sessions::{
-    self, AcpSessionRow, AcpSessionRowId, AcpSessionStatus, AcpUpdate, CUT_REASON, SessionFilter, TurnRow, TurnState,
+    self, AcpSessionRow, AcpSessionRowId, AcpSessionStatus, AcpUpdate, CUT_REASON, Ownership, SessionFilter, TurnRow,
+    TurnState,
 };
 use holdfast_stores::kit::{Reader, Readers};
 
@@ -39,6 +42,15 @@ impl AcpReads {
             row.status != AcpSessionStatus::Failed || filter.statuses.contains(&AcpSessionStatus::Failed)
         };
         Ok(rows.filter(wanted).collect())
+    }
+
+    /// Returns whose these sessions are; those that are not there are left out.
+    pub(crate) async fn ownership(
+        &self,
+        sessions: &[AcpSessionRowId],
+    ) -> Result<HashMap<AcpSessionRowId, Ownership>, AcpSessionsError> {
+        let Some(mut reader) = self.reader().await? else { return Ok(HashMap::new()) };
+        Ok(acp_sessions::ownership_list(&mut reader, sessions).await?)
     }
 
     pub(crate) async fn updates_after(

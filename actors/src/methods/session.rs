@@ -3,6 +3,8 @@
 //! New sessions and appends are the chat store's alone: an ACP session is made and filled by its agent. Reads and closes
 //! ask the chat store first, which answers the hot path without a task, and the ACP store for what is not there.
 
+use std::sync::Arc;
+
 use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::ids::{EventId, SessionId};
 use holdfast_protocol::methods::session::{
@@ -16,20 +18,24 @@ use holdfast_stores::kit::CursorKey;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::acp::directory::DirectoryHandle;
 use crate::acp::session::SessionMessage;
-use crate::acp_sessions::{AcpReads, AcpSessionsError};
+use crate::acp_sessions::AcpSessionsError;
 use crate::address::CallError;
 use crate::methods::MethodContext;
 use crate::reply::Reply;
-use crate::router::RouterBuilder;
+use crate::router::{Call, RouterBuilder};
 use crate::sessions::{ChatReads, SessionsError, SessionsMessage};
 use crate::time::rfc3339_utc;
 use crate::tree::Handles;
+use crate::visibility::Eyes;
 
 /// Rows or events of a page when the caller names no number.
 const PAGE_DEFAULT: u32 = 100;
-/// Rows or events of a page at most.
+/// Events of a page at most.
 const PAGE_MAX: u32 = 1_000;
+/// Rows of a page at most: fewer than a store reads at a time, since one more tells whether there are others.
+const LIST_MAX: u32 = 500;
 /// An agent may take this long to end.
 const CLOSE_LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
 
@@ -43,30 +49,33 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
         address.post(typed(reply), |reply| SessionsMessage::Append { params, reply });
     });
     let handles = context.handles.clone();
-    builder.on::<Events>(move |_call, params, reply| {
+    builder.on::<Events>(move |call, params, reply| {
         let asked = params.clone();
-        let reply = or_else(&handles, reply, move |handles| acp_events(handles.acp_sessions.reads(), asked));
+        let reply = or_else(&handles, call, reply, move |eyes| acp_events(eyes, asked));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Events { params, reply });
     });
     let handles = context.handles.clone();
-    builder.on::<Show>(move |_call, ShowParams { session_id }, reply| {
-        let reply = or_else(&handles, reply, move |handles| acp_show(handles.acp_sessions.reads(), session_id));
+    builder.on::<Show>(move |call, ShowParams { session_id }, reply| {
+        let reply = or_else(&handles, call, reply, move |eyes| acp_show(eyes, session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Show { session_id, reply });
     });
     let handles = context.handles.clone();
-    builder.on::<Close>(move |_call, params, reply| {
-        let CloseParams { session_id, .. } = params;
-        let reply = or_else(&handles, reply, move |handles| acp_close(handles, session_id));
+    builder.on::<Close>(move |call, params, reply| {
+        let (CloseParams { session_id, .. }, directory) = (params.clone(), handles.acp_directory.clone());
+        let reply = or_else(&handles, call, reply, move |eyes| acp_close(eyes, directory, session_id));
         handles.sessions.address().post(reply, |reply| SessionsMessage::Close { params, reply });
     });
     let handles = context.handles.clone();
-    builder.on_async::<List, _, _>(move |_call, params| {
-        let stores = Stores {
-            chat: ChatReads::Owner(handles.sessions.clone()),
-            acp: handles.acp_sessions.reads(),
-            cursors: handles.acp.cursors.clone(),
-        };
-        async move { list(&stores, params).await }
+    builder.on_async::<List, _, _>(move |call, params| {
+        let handles = handles.clone();
+        async move {
+            let stores = Stores {
+                chat: ChatReads::Owner(handles.sessions.clone()),
+                acp: Eyes::of(&call.caller, &handles).await,
+                cursors: handles.acp.cursors.clone(),
+            };
+            list(&stores, params).await
+        }
     });
 }
 
@@ -75,8 +84,8 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
 pub(crate) struct Stores {
     /// Chat sessions.
     pub(crate) chat: ChatReads,
-    /// ACP sessions.
-    pub(crate) acp: AcpReads,
+    /// ACP sessions, as far as they are seen.
+    pub(crate) acp: Eyes,
     /// Makes and reads cursors.
     pub(crate) cursors: CursorKey,
 }
@@ -117,25 +126,27 @@ fn typed<T: Send + 'static>(reply: Reply<Result<T, WireError>>) -> Reply<Result<
 /// Makes the chat store's reply: what it has goes on as it is, what it has not is asked of the ACP store on a task.
 fn or_else<T, F>(
     handles: &Handles,
+    call: &Call,
     reply: Reply<Result<T, WireError>>,
-    elsewhere: impl FnOnce(Handles) -> F + Send + 'static,
+    elsewhere: impl FnOnce(Eyes) -> F + Send + 'static,
 ) -> Reply<Result<T, SessionsError>>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, WireError>> + Send + 'static,
 {
-    let handles = handles.clone();
+    let (handles, caller) = (handles.clone(), Arc::clone(&call.caller));
     Reply::sink(move |answer: Result<Result<T, SessionsError>, CallError>| match answer {
         Ok(Ok(value)) => reply.send(Ok(value)),
         Ok(Err(SessionsError::NotFound { .. })) => {
-            tokio::spawn(async move { reply.send(elsewhere(handles).await) });
+            tokio::spawn(async move { reply.send(elsewhere(Eyes::of(&caller, &handles).await).await) });
         }
         Ok(Err(error)) => reply.send(Err(error.into())),
         Err(error) => reply.fail(error),
     })
 }
 
-async fn acp_row(acp: &AcpReads, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
+/// A row that is not seen is not there.
+async fn acp_row(acp: &Eyes, session_id: SessionId) -> Result<AcpSessionRow, WireError> {
     match acp.get(session_id).await {
         Ok(row) => Ok(row),
         Err(AcpSessionsError::NotFound(_)) => {
@@ -146,11 +157,11 @@ async fn acp_row(acp: &AcpReads, session_id: SessionId) -> Result<AcpSessionRow,
     }
 }
 
-async fn acp_events(acp: AcpReads, params: EventsParams) -> Result<EventsResult, WireError> {
+async fn acp_events(acp: Eyes, params: EventsParams) -> Result<EventsResult, WireError> {
     let row = acp_row(&acp, params.session_id).await?;
     let limit = i64::from(params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX));
     let after_seq = i64::try_from(params.after_seq).unwrap_or(i64::MAX);
-    let updates = acp.updates_after(row.row_id, after_seq, limit).await?;
+    let updates = acp.reads().updates_after(row.row_id, after_seq, limit).await?;
     let more = updates.last().is_some_and(|last| last.seq < row.update_count);
     let events = updates.into_iter().map(|update| acp_event(params.session_id, update)).collect::<Result<_, _>>()?;
     Ok(EventsResult { events, more })
@@ -189,9 +200,9 @@ fn acp_event_id(session_id: SessionId, seq: i64) -> EventId {
     EventId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-async fn acp_show(acp: AcpReads, session_id: SessionId) -> Result<SessionDetail, WireError> {
+async fn acp_show(acp: Eyes, session_id: SessionId) -> Result<SessionDetail, WireError> {
     let row = acp_row(&acp, session_id).await?;
-    let last_turn = acp.turns(row.row_id).await?.pop();
+    let last_turn = acp.reads().turns(row.row_id).await?.pop();
     let running = last_turn.as_ref().filter(|turn| turn.state == "running").map(|turn| turn.turn_id);
     Ok(SessionDetail {
         scope: None,
@@ -205,13 +216,13 @@ async fn acp_show(acp: AcpReads, session_id: SessionId) -> Result<SessionDetail,
     })
 }
 
-async fn acp_close(handles: Handles, session_id: SessionId) -> Result<CloseResult, WireError> {
-    let row = acp_row(&handles.acp_sessions.reads(), session_id).await?;
+async fn acp_close(acp: Eyes, directory: DirectoryHandle, session_id: SessionId) -> Result<CloseResult, WireError> {
+    let row = acp_row(&acp, session_id).await?;
     if row.status == AcpSessionStatus::Closed {
         return Ok(CloseResult { closed_now: false });
     }
     let told = |error: &holdfast_protocol::error::ErrorObject| WireError::from_object(error);
-    let session = handles.acp_directory.find(session_id, None).await.map_err(|error| told(&error))?;
+    let session = directory.find(session_id, None).await.map_err(|error| told(&error))?;
     let closed = session.call_waiting(CLOSE_LIMIT, |reply| SessionMessage::Close { reply }).await?;
     closed.map_err(|error| told(&error))?;
     Ok(CloseResult { closed_now: true })
@@ -255,7 +266,7 @@ struct ListPlace {
 
 /// Lists both stores as one, the last changed first.
 async fn list(stores: &Stores, params: ListParams) -> Result<ListResult, WireError> {
-    let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_MAX);
+    let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, LIST_MAX);
     let ListParams { agent, kind, status, session_key, id_prefix, cursor, limit: _ } = &params;
     // A cursor is good only with the conditions it was made with.
     let name =
@@ -307,7 +318,7 @@ async fn chat_page(
 
 /// One more than the page, so that its end shows.
 async fn acp_page(
-    acp: &AcpReads,
+    acp: &Eyes,
     params: &ListParams,
     place: &ListPlace,
     limit: u32,

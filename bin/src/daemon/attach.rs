@@ -10,6 +10,8 @@ use holdfast_actors::acp::north::{Client, ClientMessage};
 use holdfast_actors::acp::session::ClientId;
 use holdfast_actors::router::Caller;
 use holdfast_actors::supervisor::{DynamicSupervisor, Limits};
+use holdfast_actors::tree::Handles;
+use holdfast_actors::visibility::Eyes;
 use holdfast_protocol::error::WireError;
 use holdfast_protocol::methods::acp::AttachParams;
 
@@ -17,30 +19,27 @@ use crate::socket::{AcpAttach, AcpStart, RawChannel};
 
 /// Makes an ACP client of each connection that attaches.
 pub(super) struct AcpClients {
-    environment: Arc<Environment>,
-    directory: DirectoryHandle,
+    handles: Handles,
     connections: DynamicSupervisor,
     // Only makes ids that differ within this process.
     next: AtomicU64,
 }
 
 impl AcpClients {
-    pub(super) fn new(
-        environment: Arc<Environment>,
-        directory: DirectoryHandle,
-        connections: DynamicSupervisor,
-    ) -> Self {
-        Self { environment, directory, connections, next: AtomicU64::new(1) }
+    pub(super) fn new(handles: Handles, connections: DynamicSupervisor) -> Self {
+        Self { handles, connections, next: AtomicU64::new(1) }
     }
 }
 
 impl AcpAttach for AcpClients {
-    fn attach(&self, _caller: &Caller, params: AttachParams) -> BoxFuture<'static, Result<AcpStart, WireError>> {
+    fn attach(&self, caller: &Caller, params: AttachParams) -> BoxFuture<'static, Result<AcpStart, WireError>> {
         let client = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
-        let (environment, directory) = (Arc::clone(&self.environment), self.directory.clone());
+        let (handles, caller) = (self.handles.clone(), caller.clone());
         let connections = self.connections.clone();
         Box::pin(async move {
+            let environment = Arc::clone(&handles.acp);
             environment.catalog.settings(&params.agent).await?;
+            let directory = handles.acp_directory.seen_by(Eyes::of(&caller, &handles).await);
             let start: AcpStart = Box::new(move |channel| {
                 tokio::spawn(serve(client, params, environment, directory, connections, channel));
             });

@@ -50,11 +50,7 @@ pub(super) fn listeners(
         path: root.socket(),
         service: SocketService {
             router: Arc::clone(&router),
-            acp: Arc::new(AcpClients::new(
-                Arc::clone(&grown.handles.acp),
-                grown.handles.acp_directory.clone(),
-                grown.live.connections.clone(),
-            )),
+            acp: Arc::new(AcpClients::new(grown.handles.clone(), grown.live.connections.clone())),
             identity,
             limits: SocketLimits::default(),
         },

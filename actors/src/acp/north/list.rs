@@ -11,6 +11,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Client, answer_frame};
+use crate::acp::directory::DirectoryHandle;
 use crate::acp::environment::Environment;
 use crate::time::rfc3339_utc;
 
@@ -25,8 +26,9 @@ impl Client {
         let [cwd, cursor] = raw::pick(text, ["cwd", "cursor"]).map(|raw| raw.and_then(raw::string));
         let (cwd, cursor) = (cwd.map(|cwd| cwd.into_owned()), cursor.map(|cursor| cursor.into_owned()));
         let (environment, agent, out) = (self.environment.clone(), self.agent.clone(), self.out.clone());
+        let directory = self.directory.clone();
         tokio::spawn(async move {
-            let outcome = list(&environment, agent, cwd, cursor).await;
+            let outcome = list(&environment, &directory, agent, cwd, cursor).await;
             // A client that has gone needs no answer.
             let _gone = out.push_now(answer_frame(id, outcome));
         });
@@ -35,6 +37,7 @@ impl Client {
 
 async fn list(
     environment: &Environment,
+    directory: &DirectoryHandle,
     agent: AgentAlias,
     cwd: Option<String>,
     cursor: Option<String>,
@@ -49,7 +52,7 @@ async fn list(
     };
     // One more than the page tells whether there is a next one.
     let filter = SessionFilter { agent_id: Some(agent), cwd, after, limit: PAGE + 1, ..SessionFilter::default() };
-    let mut rows = environment.store.list(&filter).await.map_err(|error| told(error.into()))?;
+    let mut rows = directory.list(&environment.store, &filter).await.map_err(|error| told(error.into()))?;
     let page = usize::try_from(PAGE).unwrap_or(usize::MAX);
     let more = rows.len() > page;
     rows.truncate(page);
