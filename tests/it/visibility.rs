@@ -14,6 +14,9 @@ use holdfast_tests::fake_agent::{Script, Spawn, Step};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+/// Asks the daemon from where it is run.
+const ASKER: &str = env!("CARGO_BIN_EXE_asker");
+
 /// Looks for questions to its own session, runs each as a shell script, and leaves what that said.
 fn answers_questions(directory: &Path) -> Step {
     let directory = directory.display();
@@ -121,9 +124,8 @@ fn list_status_history_load_and_prompt_agree_with_the_rule_over_the_whole_matrix
     assert_eq!(rows[5].ancestor_session_keys, [me.clone(), child.clone()], "from its parent's row");
     assert!(rows[..4].iter().all(|row| row.owner_session_key.as_ref() == Some(&row.session_key)));
 
-    let asker = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/asker.py");
     let wanted: Vec<String> = sessions.iter().map(|(agent, session_id)| format!("{agent}={session_id}")).collect();
-    let question = format!("python3 {} {} {}", asker.display(), socket.display(), wanted.join(" "));
+    let question = format!("{ASKER} {} {}", socket.display(), wanted.join(" "));
     let fake: AgentAlias = "fake".parse().unwrap();
     for sees in ["self", "tree", "agent", "all"] {
         for a2a in ["false", "true", "[\"other\"]"] {
@@ -158,9 +160,8 @@ fn the_environment_proves_nothing_and_ancestry_can_not_be_shaken_off() {
         script.on_new_session = vec![answers_questions(directory)];
     });
     let (mine, other) = (stage.client().open_session().unwrap(), stage.client().open_session().unwrap());
-    let asker = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/asker.py");
     let socket = stage.daemon.root.socket();
-    let question = format!("python3 {} {} fake={mine} fake={other}", asker.display(), socket.display());
+    let question = format!("{ASKER} {} fake={mine} fake={other}", socket.display());
     let judge = |said: &str| -> Vec<bool> {
         let answers: Value = serde_json::from_str(said).unwrap_or_else(|_| panic!("{said}"));
         [&mine, &other].map(|session| answers[session]["status"].as_bool().unwrap()).into()
