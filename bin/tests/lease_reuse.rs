@@ -189,9 +189,10 @@ type Case = (&'static str, fn(&Path, &LeaseRecord) -> Command, fn(&mut LeaseRoot
 
 fn unchanged(_: &mut LeaseRoot, _: i32) {}
 
-/// As a kernel before 6.9 would have recorded it.
-fn without_inode(root: &mut LeaseRoot, _: i32) {
+/// As a kernel before 6.9 would have recorded it, of a process that began in an earlier clock tick.
+fn without_inode(root: &mut LeaseRoot, pid: i32) {
     root.pidfd_ino = None;
+    root.start_ticks = ProcTable.stat(pid).unwrap().unwrap().start_ticks - 1;
 }
 
 /// As if the number had passed on within one clock tick, on a kernel without inodes.
