@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use holdfast::cli::{Cli, Command, Parser};
+use holdfast::cli::{self, Cli, Command};
 use holdfast::commands::{self, Place};
 use holdfast::render::{Exit, Failure, Renderer};
 use holdfast::{bridge, daemon, demo_agent, lease_exec};
@@ -17,7 +17,8 @@ fn main() -> ExitCode {
         Some(first) if first == demo_agent::SUBCOMMAND => return demo_agent::run(demo_agent::state_dir()),
         _ => {}
     }
-    let cli = Cli::parse();
+    cli::complete();
+    let cli = cli::parse();
     let mut renderer = Renderer::standard(cli.global.format(), cli.global.color);
     run(&cli, &mut renderer).unwrap_or_else(|failure| renderer.failure(&failure)).into()
 }

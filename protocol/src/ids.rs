@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 /// A text that is not an identifier of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a {kind}: {reason}")]
+#[error("`{text}` is no {kind}: {reason}")]
 pub struct InvalidId {
     /// What was expected, as a noun ("session id").
     pub kind: &'static str,

@@ -112,6 +112,9 @@ fn end_of(leases: LeasesHandle, lease_id: holdfast_protocol::ids::LeaseId) -> En
     })
 }
 
+/// Begins the log line of what an agent wrote to its standard error.
+pub const COMPLAINT: &str = "agent says: ";
+
 /// What an agent complains about goes into the log, line by line.
 async fn log_complaints(stderr: ChildStderr, agent: String) {
     let mut lines = BufReader::new(stderr);
@@ -119,7 +122,7 @@ async fn log_complaints(stderr: ChildStderr, agent: String) {
         match next_complaint(&mut lines).await {
             Ok(None) => return,
             Ok(Some(text)) if text.is_empty() => {}
-            Ok(Some(text)) => tracing::info!(agent, "agent says: {text}"),
+            Ok(Some(text)) => tracing::info!(agent, "{COMPLAINT}{text}"),
             Err(error) => {
                 tracing::debug!(agent, %error, "failed to read what the agent complains about");
                 return;

@@ -1,5 +1,6 @@
 //! Typed calls to the owner of the ACP sessions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,14 +104,14 @@ impl AcpSessionsHandle {
         self.reads().turns(row_id).await
     }
 
-    /// Returns how many sessions have a turn that runs.
+    /// Returns how many sessions of each agent have a turn that runs; agents without one are left out.
     ///
     /// # Errors
     /// When the store can't be read.
-    pub async fn count_running(&self) -> Result<u64, AcpSessionsError> {
+    pub async fn running_by_agent(&self) -> Result<BTreeMap<String, u64>, AcpSessionsError> {
         let mut reader = self.reader().await?;
-        let running = acp_sessions::count_running(&mut reader).await?;
-        Ok(u64::try_from(running).unwrap_or(0))
+        let running = acp_sessions::running_by_agent(&mut reader).await?;
+        Ok(running.into_iter().map(|(agent, turns)| (agent, u64::try_from(turns).unwrap_or(0))).collect())
     }
 
     /// Returns what reads through the owner.

@@ -25,7 +25,7 @@ pub use error::LogsError;
 pub use levels::{InvalidLevels, Levels};
 pub use message::{LogItem, LogMessage, LogStatus};
 pub use route::{LogRouter, TreeId};
-pub use rpc::register;
+pub use rpc::{register, register_at_rest};
 
 use crate::address::Down;
 use crate::surface::{Context, Fault, Reporter, Surface};

@@ -1,10 +1,11 @@
 //! `log/query` on the wire.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::methods::log::{LogLine as WireLine, LogOrder as WireOrder, Query, QueryParams, QueryResult};
-use holdfast_stores::log::{LogCursor, LogFilter, LogLevel, LogLine, LogOrder, LogPage, LogQuery};
+use holdfast_stores::log::{LogCursor, LogFilter, LogLevel, LogLine, LogOrder, LogPage, LogQuery, LogReader};
 use serde_json::{Map, Value};
 
 use super::error::LogsError;
@@ -25,6 +26,22 @@ pub fn register(router: &mut RouterBuilder, log: Address<LogMessage>) {
             log.post(reply, |reply| LogMessage::Query { query, reply });
         }
         Err(error) => reply.send(Err(error)),
+    });
+}
+
+/// Registers the methods that only read, on the log in `directory`, which nobody writes now.
+pub fn register_at_rest(router: &mut RouterBuilder, directory: &Path) {
+    let reader = LogReader::new(directory);
+    router.on_async::<Query, _, _>(move |_call, params| {
+        let reader = reader.clone();
+        async move {
+            let query = query(params)?;
+            let read = tokio::task::spawn_blocking(move || reader.query(&query)).await;
+            match read {
+                Ok(page) => page.map(result).map_err(|error| LogsError::from(error).into()),
+                Err(died) => Err(LogsError::Reader { reason: died.to_string() }.into()),
+            }
+        }
     });
 }
 

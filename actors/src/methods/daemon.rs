@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use holdfast_protocol::error::{ErrorKind, WireError};
 use holdfast_protocol::health::HealthReport;
 use holdfast_protocol::ids::InstanceId;
 use holdfast_protocol::methods::Empty;
@@ -42,7 +43,8 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
         move |_call, Empty {}| {
             let context = context.clone();
             async move {
-                let report = context.control.reload().await?;
+                let kept = context.control.generation();
+                let report = context.control.reload().await.map_err(|error| still_running(error.into(), kept))?;
                 Ok(ReloadReport { turns_kept: turns_running(&context).await, ..reload_report(report) })
             }
         }
@@ -54,6 +56,16 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
             control.shutdown();
         }
     });
+}
+
+/// Adds to a refused configuration that nothing changed by it.
+fn still_running(error: WireError, generation: u64) -> WireError {
+    if error.kind != ErrorKind::ConfigInvalid {
+        return error;
+    }
+    let kept = format!("the running configuration is kept (generation {generation})");
+    let remedy = error.remedy.as_ref().map_or_else(|| kept.clone(), |remedy| format!("{remedy}; {kept}"));
+    error.with_remedy(remedy)
 }
 
 /// Says how the daemon stands. Parts that can't be asked are left at what is known without them, so that status answers
@@ -97,7 +109,7 @@ async fn status(context: &MethodContext) -> StatusReport {
 
 /// A store that is down can't say; the surfaces then show why.
 async fn turns_running(context: &MethodContext) -> u64 {
-    context.handles.acp_sessions.count_running().await.unwrap_or(0)
+    context.handles.acp_sessions.running_by_agent().await.map_or(0, |running| running.values().sum())
 }
 
 fn http_status(health: &HealthReport) -> HttpStatus {

@@ -7,14 +7,15 @@ use holdfast_protocol::methods::lease::{
     ListParams, ListResult, Reap, ReapParams, ReapResult, Show, ShowParams, Verdict as WireVerdict, Verification,
     Verify, VerifyParams,
 };
-use holdfast_stores::leases::{LEASE_PAGE_MAX, LeaseFilter, LeaseRecord, LeaseState};
+use holdfast_stores::kit::CursorKey;
+use holdfast_stores::leases::{LEASE_PAGE_MAX, LeaseFilter, LeasePage, LeaseReads, LeaseRecord, LeaseState};
 
+use crate::address::{CallError, Down};
 use crate::leases::{Inspection, Verdict};
 use crate::methods::MethodContext;
 use crate::process::{Finding, Outcome, ProcessStat};
 use crate::router::RouterBuilder;
 use crate::time::rfc3339_utc;
-use crate::tree::Handles;
 
 /// Leases of a page when the caller names no number.
 const PAGE_DEFAULT: u32 = 100;
@@ -23,7 +24,13 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
     let handles = context.handles.clone();
     builder.on_async::<List, _, _>(move |_call, params| {
         let handles = handles.clone();
-        async move { list(&handles, params).await }
+        async move {
+            let leases = handles.leases;
+            list(&handles.acp.cursors, params, async move |filter, before, limit| {
+                leases.list(filter, before, limit).await.map_err(WireError::from)
+            })
+            .await
+        }
     });
     let handles = context.handles.clone();
     builder.on_async::<Show, _, _>(move |_call, ShowParams { lease_id }| {
@@ -63,7 +70,45 @@ fn hinted(error: WireError) -> WireError {
     }
 }
 
-async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireError> {
+/// Where leases are read from while their owner does not run. `None`: there is no file, so there are none.
+pub(crate) type LeasesAtRest = Result<Option<LeaseReads>, Down>;
+
+/// Registers what only reads, for a store whose owner does not run.
+pub(crate) fn register_at_rest(builder: &mut RouterBuilder, reads: &LeasesAtRest, cursors: &CursorKey) {
+    let (list_reads, cursors) = (reads.clone(), cursors.clone());
+    builder.on_async::<List, _, _>(move |_call, params| {
+        let (reads, cursors) = (list_reads.clone(), cursors.clone());
+        async move {
+            let reads = reads.map_err(CallError::Down)?;
+            list(&cursors, params, async move |filter, before, limit| match reads {
+                Some(reads) => reads.lease_list(&filter, before, limit).await.map_err(|error| error.to_wire()),
+                None => Ok(LeasePage { leases: Vec::new(), next: None }),
+            })
+            .await
+        }
+    });
+    let show_reads = reads.clone();
+    builder.on_async::<Show, _, _>(move |_call, ShowParams { lease_id }| {
+        let reads = show_reads.clone();
+        async move {
+            let found = match reads.map_err(CallError::Down)? {
+                Some(reads) => reads.lease_show(lease_id).await.map_err(|error| error.to_wire())?,
+                None => None,
+            };
+            found.map(detail).ok_or_else(|| unknown(lease_id))
+        }
+    });
+}
+
+/// Lists leases that `read` returns for a filter, a position and a limit.
+async fn list<Read>(
+    cursors: &CursorKey,
+    params: ListParams,
+    read: impl FnOnce(LeaseFilter, Option<LeaseId>, u32) -> Read,
+) -> Result<ListResult, WireError>
+where
+    Read: Future<Output = Result<LeasePage, WireError>>,
+{
     let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, LEASE_PAGE_MAX);
     let ListParams { agent, session_id, state, unfinished, id_prefix, cursor, limit: _ } = &params;
     // A cursor is good only with the conditions it was made with.
@@ -71,7 +116,7 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
     let name = serde_json::to_string(&conditions).unwrap_or_default();
     let before = match cursor {
         Some(cursor) => {
-            let decoded = handles.acp.cursors.decode::<LeaseId>(&name, cursor);
+            let decoded = cursors.decode::<LeaseId>(&name, cursor);
             Some(decoded.map_err(|error| error.to_wire().at_path("cursor"))?)
         }
         None => None,
@@ -83,10 +128,10 @@ async fn list(handles: &Handles, params: ListParams) -> Result<ListResult, WireE
         state: params.state.map(stored_state),
         id_prefix: params.id_prefix,
     };
-    let page = handles.leases.list(filter, before, limit).await?;
+    let page = read(filter, before, limit).await?;
     Ok(ListResult {
         leases: page.leases.into_iter().map(row).collect(),
-        next_cursor: page.next.map(|next| handles.acp.cursors.encode(&name, &next)),
+        next_cursor: page.next.map(|next| cursors.encode(&name, &next)),
     })
 }
 

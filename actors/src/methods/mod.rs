@@ -4,7 +4,7 @@
 
 pub(crate) mod agent;
 mod daemon;
-mod lease;
+pub(crate) mod lease;
 pub(crate) mod session;
 
 use std::path::PathBuf;

@@ -68,13 +68,19 @@ pub(super) fn append(
 }
 
 fn draft(index: usize, event: NewEvent, now_ms: i64, event_id: EventId) -> Result<EventDraft, SessionsError> {
-    let kind = EventKind::named(&event.kind)
-        .ok_or_else(|| invalid(format!("events[{index}].kind"), &format!("`{}` is no kind of event", event.kind)))?;
+    let kind = EventKind::named(&event.kind).ok_or_else(|| {
+        invalid(
+            format!("events[{index}].kind"),
+            &format!("`{}` is no kind of event; those are {}", event.kind, EventKind::NAMES.join(", ")),
+        )
+    })?;
     let role = match &event.role {
-        Some(name) => Some(
-            EventRole::named(name)
-                .ok_or_else(|| invalid(format!("events[{index}].role"), &format!("`{name}` is no role")))?,
-        ),
+        Some(name) => Some(EventRole::named(name).ok_or_else(|| {
+            invalid(
+                format!("events[{index}].role"),
+                &format!("`{name}` is no role; those are {}", EventRole::NAMES.join(", ")),
+            )
+        })?),
         None => None,
     };
     if let Some(key) = &event.idempotency_key {
@@ -141,9 +147,13 @@ mod tests {
         let good = r#"{"kind":"message","role":"user","body":1}"#;
         assert_eq!(
             refused(&format!("{good},{{\"kind\":\"mail\",\"body\":1}}")),
-            "events[1].kind: `mail` is no kind of event"
+            "events[1].kind: `mail` is no kind of event; those are message, tool_call, tool_result, thought, compaction, \
+             interrupted, custom"
         );
-        assert_eq!(refused(r#"{"kind":"message","role":"god","body":1}"#), "events[0].role: `god` is no role");
+        assert_eq!(
+            refused(r#"{"kind":"message","role":"god","body":1}"#),
+            "events[0].role: `god` is no role; those are user, assistant, system, tool"
+        );
         assert!(
             refused(r#"{"kind":"message","body":1,"idempotency_key":""}"#).starts_with("events[0].idempotency_key: ")
         );

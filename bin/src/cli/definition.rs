@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
-use clap_complete::Shell;
+use clap_complete::engine::ArgValueCompleter;
 
+use super::completions::Shell;
+use crate::commands::candidates;
 use crate::render::{ColorChoice, Format};
 
 /// Keep what AI agents on this machine must not lose
@@ -131,6 +133,8 @@ pub enum Command {
     Rpc(RpcArguments),
     /// Print completions for a shell
     ///
+    /// They know the commands, the agents of config.toml and the sessions that there are.
+    ///
     ///     holdfast completions bash > ~/.local/share/bash-completion/completions/holdfast
     #[command(verbatim_doc_comment)]
     Completions(CompletionsArguments),
@@ -146,12 +150,13 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Agent to ask, as config.toml names it
+    #[arg(add = ArgValueCompleter::new(candidates::agents))]
     pub agent: String,
     /// Prompt; several words are joined. `-`, or none where input is piped, reads standard input
     #[arg(value_name = "PROMPT")]
     pub prompt: Vec<String>,
     /// Continue the session with this id, or continue or make the one with this name
-    #[arg(short, long, value_name = "NAME|ID", conflicts_with = "resume")]
+    #[arg(short, long, value_name = "NAME|ID", conflicts_with = "resume", add = ArgValueCompleter::new(candidates::sessions))]
     pub session: Option<String>,
     /// Continue the agent's latest session
     #[arg(long)]
@@ -179,6 +184,7 @@ pub struct DaemonArguments {
 #[derive(Debug, Args)]
 pub struct AcpArguments {
     /// Agent to attach to, as config.toml names it
+    #[arg(add = ArgValueCompleter::new(candidates::agents))]
     pub agent: String,
 }
 
@@ -232,12 +238,12 @@ pub enum SessionCommand {
     List(SessionListArguments),
     /// Show one session
     ///
-    /// SESSION is an id, the start of one, or a short id as `session list` shows it.
+    /// SESSION is an id, the start of one, a short id as `session list` shows it, or the session's name.
     ///
     ///     holdfast session show 0199a3…c2
     #[command(verbatim_doc_comment)]
     Show(SessionShowArguments),
-    /// Make a session without prompting an agent
+    /// Make a chat session, for a runtime that appends to it
     ///
     ///     holdfast session new demo --key nightly
     #[command(verbatim_doc_comment)]
@@ -261,7 +267,7 @@ pub enum SessionCommand {
 #[derive(Debug, Args)]
 pub struct SessionListArguments {
     /// Show only sessions of this agent
-    #[arg(long, value_name = "AGENT")]
+    #[arg(long, value_name = "AGENT", add = ArgValueCompleter::new(candidates::agents))]
     pub agent: Option<String>,
     /// Show at most N sessions
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
@@ -271,7 +277,8 @@ pub struct SessionListArguments {
 /// `holdfast session show`
 #[derive(Debug, Args)]
 pub struct SessionShowArguments {
-    /// Session id, or enough of it
+    /// Session id, or enough of it, or its name
+    #[arg(add = ArgValueCompleter::new(candidates::sessions))]
     pub session: String,
 }
 
@@ -279,8 +286,9 @@ pub struct SessionShowArguments {
 #[derive(Debug, Args)]
 pub struct SessionNewArguments {
     /// Agent that the session is for
+    #[arg(add = ArgValueCompleter::new(candidates::agents))]
     pub agent: String,
-    /// Name to find the session by; one that is taken is a conflict
+    /// Name to find the session by; where a session has it already, that one is returned
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
 }
@@ -288,7 +296,8 @@ pub struct SessionNewArguments {
 /// `holdfast session append`
 #[derive(Debug, Args)]
 pub struct SessionAppendArguments {
-    /// Session id, or enough of it
+    /// Session id, or enough of it, or its name
+    #[arg(add = ArgValueCompleter::new(candidates::sessions))]
     pub session: String,
     /// Events as JSON; `-` or none reads standard input
     pub events: Option<String>,
@@ -297,7 +306,8 @@ pub struct SessionAppendArguments {
 /// `holdfast session events`
 #[derive(Debug, Args)]
 pub struct SessionEventsArguments {
-    /// Session id, or enough of it
+    /// Session id, or enough of it, or its name
+    #[arg(add = ArgValueCompleter::new(candidates::sessions))]
     pub session: String,
     /// Start behind the event with this number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]

@@ -2,16 +2,16 @@
 
 mod completions;
 mod definition;
+mod help;
 
 #[cfg(test)]
 mod tests;
 
-pub use clap::Parser;
-
-pub use completions::completion_script;
+pub use completions::{Shell, complete, completion_script};
 pub use definition::{
     AcpArguments, AgentAddArguments, AgentCommand, Cli, Command, CompletionsArguments, DaemonArguments,
     GlobalArguments, LeaseArguments, LeaseCommand, LeaseExecArguments, LeaseListArguments, LeaseReapArguments,
     RpcArguments, RunArguments, SessionAppendArguments, SessionCommand, SessionEventsArguments, SessionListArguments,
     SessionNewArguments, SessionShowArguments,
 };
+pub use help::{command, parse};

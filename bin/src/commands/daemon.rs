@@ -6,6 +6,7 @@ use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::daemon::{Reload, ReloadOutcome, ReloadReport, Shutdown};
 use serde_json::json;
 
+use super::connection::{Reached, reach};
 use super::{Place, connect};
 use crate::render::{Exit, Failure, Renderer, Tone, duration};
 
@@ -48,7 +49,15 @@ pub(super) fn show_reload(report: &ReloadReport, renderer: &mut Renderer) -> Res
 }
 
 pub(super) fn stop(place: &Place, renderer: &mut Renderer) -> Result<Exit, Failure> {
-    let mut connection = connect(place)?;
+    let mut connection = match reach(place)? {
+        Reached::Daemon(connection) => connection,
+        Reached::Nobody(_) => {
+            return Err(Failure::new(
+                Exit::DaemonUnreachable,
+                format!("no daemon runs at {}: there is nothing to stop", place.shown()),
+            ));
+        }
+    };
     connection.call::<Shutdown>(&Empty {})?;
     if !connection.wait_for_end(END_LIMIT) {
         return Err(Failure::new(

@@ -6,7 +6,7 @@ use holdfast_protocol::methods::lease::{
     ShowParams, Verdict, Verification, Verify, VerifyParams,
 };
 
-use super::{Connection, Place, connect};
+use super::{Asked, Place, answers, connect};
 use crate::cli::{LeaseArguments, LeaseListArguments, LeaseReapArguments};
 use crate::render::{Cell, Column, Exit, Failure, Format, Listing, Renderer, ResolveError, Tone, resolve};
 
@@ -29,7 +29,7 @@ const REAP_COLUMNS: &[Column] = &[Column::whole("lease"), Column::whole("outcome
 
 pub(super) fn list(arguments: &LeaseListArguments, place: &Place, renderer: &mut Renderer) -> Result<Exit, Failure> {
     let params = ListParams { agent: arguments.agent.clone(), unfinished: arguments.open, ..ListParams::default() };
-    let rows = list_rows(&mut connect(place)?, params, arguments.limit)?;
+    let rows = list_rows(&mut answers(place, renderer)?, params, arguments.limit)?;
     show_list(&rows, renderer)?;
     Ok(Exit::Ok)
 }
@@ -73,9 +73,9 @@ fn note(row: &LeaseRow) -> Option<String> {
 }
 
 pub(super) fn show(arguments: &LeaseArguments, place: &Place, renderer: &mut Renderer) -> Result<Exit, Failure> {
-    let mut connection = connect(place)?;
-    let lease_id = find(&mut connection, &arguments.lease)?;
-    let detail = connection.call::<Show>(&ShowParams { lease_id })?;
+    let mut answers = answers(place, renderer)?;
+    let lease_id = find(&mut answers, &arguments.lease)?;
+    let detail = answers.call::<Show>(&ShowParams { lease_id })?;
     show_detail(&detail, renderer)?;
     Ok(Exit::Ok)
 }
@@ -202,7 +202,7 @@ fn show_reaped(result: &ReapResult, renderer: &mut Renderer) -> Result<(), Failu
 }
 
 /// Finds the lease that a person means: a whole id, or enough of one.
-fn find(connection: &mut Connection, text: &str) -> Result<LeaseId, Failure> {
+fn find(asked: &mut impl Asked, text: &str) -> Result<LeaseId, Failure> {
     if let Ok(id) = text.parse::<LeaseId>() {
         return Ok(id);
     }
@@ -215,7 +215,7 @@ fn find(connection: &mut Connection, text: &str) -> Result<LeaseId, Failure> {
     if head.len() < 4 || !head.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
         return Err(unknown());
     }
-    let rows = list_rows(connection, ListParams { id_prefix: Some(head), ..ListParams::default() }, u32::MAX)?;
+    let rows = list_rows(asked, ListParams { id_prefix: Some(head), ..ListParams::default() }, u32::MAX)?;
     let ids: Vec<String> = rows.iter().map(|row| row.lease_id.to_string()).collect();
     match resolve("lease", text, ids.iter().map(String::as_str)) {
         Ok(id) => id.parse().map_err(|_| unknown()),
@@ -225,12 +225,12 @@ fn find(connection: &mut Connection, text: &str) -> Result<LeaseId, Failure> {
 }
 
 /// Returns up to `limit` leases, page after page.
-fn list_rows(connection: &mut Connection, mut params: ListParams, limit: u32) -> Result<Vec<LeaseRow>, Failure> {
+fn list_rows(asked: &mut impl Asked, mut params: ListParams, limit: u32) -> Result<Vec<LeaseRow>, Failure> {
     let mut rows: Vec<LeaseRow> = Vec::new();
     loop {
         let left = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
         params.limit = Some(left.min(PAGE_LEN));
-        let page = connection.call::<List>(&params)?;
+        let page = asked.call::<List>(&params)?;
         let got = page.leases.len();
         rows.extend(page.leases);
         if got == 0 || page.next_cursor.is_none() || u32::try_from(rows.len()).is_ok_and(|count| count >= limit) {

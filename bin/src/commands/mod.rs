@@ -5,6 +5,7 @@
 //! person with an editor would.
 
 mod agent;
+pub mod candidates;
 mod connection;
 mod daemon;
 mod init;
@@ -29,7 +30,7 @@ pub use run::turn;
 pub use session::find as find_session;
 pub use start::connect_or_start;
 
-use crate::cli::{AgentCommand, Command, GlobalArguments, LeaseCommand, SessionCommand, completion_script};
+use crate::cli::{AgentCommand, Command, GlobalArguments, LeaseCommand, SessionCommand, Shell, completion_script};
 use crate::render::{Exit, Failure, Renderer};
 
 /// Where a command works.
@@ -77,7 +78,7 @@ pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<
         Command::Lease(LeaseCommand::Verify(arguments)) => lease::verify(arguments, place, renderer),
         Command::Lease(LeaseCommand::Reap(arguments)) => lease::reap(arguments, place, renderer),
         Command::Agent(AgentCommand::List) => agent::list(place, renderer),
-        Command::Completions(arguments) => renderer.verbatim(&completion_script(arguments.shell)).map(|()| Exit::Ok),
+        Command::Completions(arguments) => completions(arguments.shell, renderer),
         Command::Agent(AgentCommand::Detect { write }) => agent::detect(*write, place, renderer),
         Command::Agent(AgentCommand::Add(arguments)) => agent::add(arguments, place, renderer),
         Command::Init => init::new_root(place, renderer),
@@ -85,4 +86,9 @@ pub fn run(command: &Command, place: &Place, renderer: &mut Renderer) -> Option<
             return None;
         }
     })
+}
+
+fn completions(shell: Shell, renderer: &mut Renderer) -> Result<Exit, Failure> {
+    let script = completion_script(shell).map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    renderer.verbatim(&script).map(|()| Exit::Ok)
 }

@@ -74,12 +74,21 @@ impl Asked for Answers {
 /// # Errors
 /// As [`super::connect`], but for the absence of a daemon.
 pub fn answers(place: &Place, renderer: &mut Renderer) -> Result<Answers, Failure> {
+    let (answers, absence) = reached(place)?;
+    if let Some(absence) = absence {
+        renderer.note(&absence);
+    }
+    Ok(answers)
+}
+
+/// Returns who answers, and what a person is told when that is not the daemon.
+///
+/// # Errors
+/// As [`answers`].
+pub(super) fn reached(place: &Place) -> Result<(Answers, Option<String>), Failure> {
     match reach(place)? {
-        Reached::Daemon(connection) => Ok(Answers::Daemon(connection)),
-        Reached::Nobody(_) => {
-            renderer.note(&absence(place));
-            Ok(Answers::Files(Box::new(Client::new(Files::of(place)?))))
-        }
+        Reached::Daemon(connection) => Ok((Answers::Daemon(connection), None)),
+        Reached::Nobody(_) => Ok((Answers::Files(Box::new(Client::new(Files::of(place)?))), Some(absence(place)))),
     }
 }
 

@@ -1,10 +1,12 @@
 //! `holdfast session …`.
 
+use holdfast_protocol::acp::update::text_of_block;
 use holdfast_protocol::ids::{AgentAlias, SessionId};
 use holdfast_protocol::methods::session::{
     Append, AppendParams, Event, Events, EventsParams, List, ListParams, New, NewEvent, NewParams, SessionDetail,
     SessionKind, SessionRow, SessionStatus, Show, ShowParams, TurnState,
 };
+use holdfast_protocol::raw;
 use serde_json::value::RawValue;
 
 use super::rpc::read_standard_input;
@@ -42,12 +44,16 @@ pub(super) fn list(arguments: &SessionListArguments, place: &Place, renderer: &m
     let agent = arguments.agent.as_deref().map(alias).transpose()?;
     let params = ListParams { agent, ..ListParams::default() };
     let rows = list_rows(&mut answers(place, renderer)?, params, arguments.limit)?;
-    show_list(&rows, renderer)?;
+    let none = match &arguments.agent {
+        Some(agent) => format!("no sessions of `{agent}`"),
+        None => "no sessions yet; `holdfast run demo \"hello\"` makes one".to_owned(),
+    };
+    show_list(&rows, &none, renderer)?;
     Ok(Exit::Ok)
 }
 
-pub(super) fn show_list(rows: &[SessionRow], renderer: &mut Renderer) -> Result<(), Failure> {
-    let mut listing = Listing::new(LIST_COLUMNS, "no sessions yet; `holdfast run demo \"hello\"` makes one");
+pub(super) fn show_list(rows: &[SessionRow], none: &str, renderer: &mut Renderer) -> Result<(), Failure> {
+    let mut listing = Listing::new(LIST_COLUMNS, none);
     for row in rows {
         let title = row.title.as_ref().or(row.session_key.as_ref());
         let (state, tone) = state(row);
@@ -198,7 +204,7 @@ pub(super) fn events(
         after_seq = last.seq;
         left = left.saturating_sub(u32::try_from(page.events.len()).unwrap_or(u32::MAX));
         for event in &page.events {
-            listing.push(event_cells(event), event)?;
+            listing.push(event_cells(event, renderer.is_for_programs()), event)?;
         }
         if !page.more {
             break;
@@ -208,14 +214,30 @@ pub(super) fn events(
     Ok(Exit::Ok)
 }
 
-fn event_cells(event: &Event) -> Vec<Cell> {
+fn event_cells(event: &Event, whole: bool) -> Vec<Cell> {
+    let body = event.body.get();
     vec![
         Cell::Count(event.seq),
         Cell::At(event.created_at_ms),
         Cell::Text(event.kind.clone()),
         event.role.clone().map_or(Cell::Missing, Cell::Text),
-        Cell::Text(event.body.get().to_owned()),
+        Cell::Text(if whole { body.to_owned() } else { gist(body) }),
     ]
+}
+
+/// Returns what a person reads of an event: its text or its title, and the body as it is where it has neither.
+fn gist(body: &str) -> String {
+    let update = raw::pick(body, ["update"])[0].unwrap_or(body);
+    let [content, text, title, status] = raw::pick(update, ["content", "text", "title", "status"]);
+    let said = content.and_then(text_of_block).or_else(|| text.and_then(raw::string));
+    if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
+        return said.into_owned();
+    }
+    match (title.and_then(raw::string), status.and_then(raw::string)) {
+        (Some(title), Some(status)) => format!("{title} · {status}"),
+        (Some(only), None) | (None, Some(only)) => only.into_owned(),
+        (None, None) => update.to_owned(),
+    }
 }
 
 /// Finds the session that a person means: a whole id, enough of one, or a session key.
@@ -249,7 +271,11 @@ pub fn find(asked: &mut impl Asked, text: &str) -> Result<SessionId, Failure> {
 }
 
 /// Returns up to `limit` sessions, page after page.
-fn list_rows(asked: &mut impl Asked, mut params: ListParams, limit: u32) -> Result<Vec<SessionRow>, Failure> {
+pub(super) fn list_rows(
+    asked: &mut impl Asked,
+    mut params: ListParams,
+    limit: u32,
+) -> Result<Vec<SessionRow>, Failure> {
     let mut rows: Vec<SessionRow> = Vec::new();
     loop {
         let left = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
@@ -266,4 +292,23 @@ fn list_rows(asked: &mut impl Asked, mut params: ListParams, limit: u32) -> Resu
 
 fn alias(text: &str) -> Result<AgentAlias, Failure> {
     text.parse().map_err(|error| Failure::caused(Exit::Usage, &error).hint("holdfast agent list"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gist;
+
+    #[test]
+    fn people_read_what_was_said_and_done() {
+        for (body, shown) in [
+            (r#"{"text":"hi"}"#, "hi"),
+            (r#"{"sessionId":"s","update":{"content":{"type":"text","text":"hello"},"sessionUpdate":"x"}}"#, "hello"),
+            (r#"{"update":{"sessionUpdate":"tool_call","title":"Run ls","status":"pending"}}"#, "Run ls · pending"),
+            (r#"{"update":{"sessionUpdate":"tool_call_update","status":"completed","content":[]}}"#, "completed"),
+            (r#"{"update":{"sessionUpdate":"usage_update","used":3}}"#, r#"{"sessionUpdate":"usage_update","used":3}"#),
+            ("[1]", "[1]"),
+        ] {
+            assert_eq!(gist(body), shown, "{body}");
+        }
+    }
 }

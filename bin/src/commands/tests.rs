@@ -166,7 +166,9 @@ hint: `holdfast run demo \"hello\"` starts one; `holdfast daemon` runs it in the
     // A socket file that a killed daemon left behind is the same case.
     std::fs::create_dir(directory.path().join("data")).unwrap();
     drop(UnixListener::bind(directory.path().join("data/holdfast.sock")).unwrap());
-    assert_eq!(typed(&["stop"], directory.path().to_owned()), expected);
+    assert_eq!(typed(&["reload"], directory.path().to_owned()), expected);
+    let stopped = typed(&["stop"], directory.path().to_owned());
+    assert_eq!(stopped, "--- stderr\nerror: no daemon runs at ROOT: there is nothing to stop\n--- exit 6\n");
 }
 
 #[test]
@@ -466,7 +468,7 @@ lease      outcome      note
 #[test]
 fn completions_need_no_daemon_and_no_root() {
     let text = typed(&["completions", "bash"], PathBuf::from("/nowhere"));
-    assert!(text.contains("complete -F _holdfast"), "{text}");
+    assert!(text.contains("_clap_complete_holdfast"), "{text}");
     assert_eq!(Cli::try_parse_from(["holdfast", "completions", "fish"]).unwrap().global.format(), Format::Table);
 }
 

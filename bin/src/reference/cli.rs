@@ -1,16 +1,14 @@
 //! The page of the command line.
 
-use clap::CommandFactory;
-
 use super::{marker, push_line};
-use crate::cli::Cli;
+use crate::cli::command;
 
 /// The width that help is wrapped to on the page.
 const PAGE_WIDTH: usize = 118;
 
 /// Returns `docs/src/reference/cli.md`: the help of every visible command, in the order of the program's own help.
 pub(super) fn page() -> String {
-    let mut root = Cli::command().term_width(PAGE_WIDTH);
+    let mut root = command().term_width(PAGE_WIDTH);
     root.build();
     let mut page = format!(
         "# Command line\n\n{}\n\nThis is what `--help` says, command by command.\n",

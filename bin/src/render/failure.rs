@@ -100,7 +100,10 @@ impl From<ResolveError> for Failure {
         let message = error.to_string();
         match error {
             ResolveError::Unknown { .. } => Self::new(Exit::NotFound, message),
-            ResolveError::Ambiguous { examples, .. } => {
+            ResolveError::Ambiguous { mut examples, count, .. } => {
+                if let Some(more) = count.checked_sub(examples.len()).filter(|more| *more > 0) {
+                    examples.push(format!("… and {more} more"));
+                }
                 Self::new(Exit::Usage, message).detail(examples.join("\n")).hint("give more characters of it")
             }
         }

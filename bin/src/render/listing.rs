@@ -76,13 +76,13 @@ pub struct Listing {
     columns: &'static [Column],
     rows: Vec<Vec<Cell>>,
     records: Vec<Box<RawValue>>,
-    empty: &'static str,
+    empty: String,
 }
 
 impl Listing {
     /// Makes an empty listing. `empty` is what a person is told when nothing was added ("no sessions yet").
-    pub fn new(columns: &'static [Column], empty: &'static str) -> Self {
-        Self { columns, rows: Vec::new(), records: Vec::new(), empty }
+    pub fn new(columns: &'static [Column], empty: &str) -> Self {
+        Self { columns, rows: Vec::new(), records: Vec::new(), empty: empty.to_owned() }
     }
 
     /// Adds a record: its cells in the order of the columns, and all of it for `--json`.
@@ -109,8 +109,8 @@ impl Listing {
     }
 
     /// Returns what to say when there are no records.
-    pub(super) fn empty_note(&self) -> &'static str {
-        self.empty
+    pub(super) fn empty_note(&self) -> &str {
+        &self.empty
     }
 
     /// Returns columns and cells as a table shows them.

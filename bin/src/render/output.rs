@@ -35,6 +35,8 @@ pub struct Surroundings {
     pub stdout_is_terminal: bool,
     /// Whether standard error is a terminal.
     pub stderr_is_terminal: bool,
+    /// Whether both streams go to one place, as with `2>&1`, so that their lines stand below each other.
+    pub is_one_place: bool,
     /// The terminal's width in columns, where there is one.
     pub width: Option<usize>,
     /// Whether the environment forbids colours: `NO_COLOR` set to anything but nothing, or `TERM=dumb`.
@@ -60,6 +62,7 @@ impl Surroundings {
         Self {
             stdout_is_terminal,
             stderr_is_terminal: io::stderr().is_terminal(),
+            is_one_place: is_one_place(),
             width,
             plain: no_color || dumb,
             now_ms: Timestamp::now().as_millisecond(),
@@ -345,6 +348,15 @@ fn push_hint(text: &mut String, hint: &str, colours: bool) {
     text.push(' ');
     text.push_str(&clean(hint));
     text.push('\n');
+}
+
+/// Says whether both streams are the same file, pipe or terminal.
+fn is_one_place() -> bool {
+    let place = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    match (rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())) {
+        (Ok(out), Ok(err)) => place(out) == place(err),
+        _ => false,
+    }
 }
 
 fn not_json(error: &serde_json::Error) -> Failure {

@@ -26,6 +26,7 @@ pub(crate) fn surroundings(width: Option<usize>) -> Surroundings {
     Surroundings {
         stdout_is_terminal: width.is_some(),
         stderr_is_terminal: width.is_some(),
+        is_one_place: width.is_some(),
         width,
         plain: false,
         now_ms: 1_796_068_800_000, // 2026-11-30T20:00:00Z

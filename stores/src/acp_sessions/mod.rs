@@ -24,8 +24,8 @@ use write::{ChangeWork, CreateWork};
 
 pub use ownership::{Ownership, ownership_list};
 pub use read::{
-    PAGE_MAX, SessionFilter, SessionPosition, count_running, session_find_by_key, session_get, session_list, turn_list,
-    update_page,
+    PAGE_MAX, SessionFilter, SessionPosition, running_by_agent, session_find_by_key, session_get, session_list,
+    turn_list, update_page,
 };
 pub use recover::{CUT_REASON, Recovered};
 pub use row::{

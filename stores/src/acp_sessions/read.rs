@@ -207,13 +207,16 @@ pub async fn turn_list(
         .collect()
 }
 
-/// Returns how many sessions have a turn that runs.
+/// Returns how many sessions of each agent have a turn that runs; agents without one are left out.
 ///
 /// # Errors
 /// When the store can't be read.
-pub async fn count_running(connection: &mut SqliteConnection) -> Result<i64, StoreError> {
-    sqlx::query_scalar!("SELECT count(*) FROM acp_session WHERE turn_state = 'running'")
-        .fetch_one(connection)
-        .await
-        .in_store(ROLE, "count running turns")
+pub async fn running_by_agent(connection: &mut SqliteConnection) -> Result<Vec<(String, i64)>, StoreError> {
+    let rows = sqlx::query!(
+        "SELECT agent_id, count(*) AS turns FROM acp_session WHERE turn_state = 'running' GROUP BY agent_id"
+    )
+    .fetch_all(connection)
+    .await
+    .in_store(ROLE, "count running turns")?;
+    Ok(rows.into_iter().map(|row| (row.agent_id, row.turns)).collect())
 }

@@ -29,7 +29,8 @@ pub struct LeaseReads {
 }
 
 impl LeaseReads {
-    pub(super) fn new(readers: Readers) -> Self {
+    /// Reads through `readers` of the store's database.
+    pub fn new(readers: Readers) -> Self {
         Self { readers }
     }
 

@@ -103,6 +103,10 @@ pub(super) fn turn_state_named(name: &str) -> Option<TurnState> {
 }
 
 impl EventKind {
+    /// All names.
+    pub const NAMES: [&str; 7] =
+        ["message", "tool_call", "tool_result", "thought", "compaction", "interrupted", "custom"];
+
     /// Returns the name, as on the wire.
     pub fn name(self) -> &'static str {
         kind_name(self)
@@ -115,6 +119,9 @@ impl EventKind {
 }
 
 impl EventRole {
+    /// All names.
+    pub const NAMES: [&str; 4] = ["user", "assistant", "system", "tool"];
+
     /// Returns the name, as on the wire.
     pub fn name(self) -> &'static str {
         role_name(self)
@@ -263,4 +270,17 @@ pub struct ListPosition {
     pub updated_at_ms: i64,
     /// Its place among those that changed in the same millisecond.
     pub row: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_are_known_and_none_is_missing() {
+        let kinds: Vec<_> = EventKind::NAMES.iter().map(|name| EventKind::named(name).unwrap().name()).collect();
+        assert_eq!(kinds, EventKind::NAMES);
+        let roles: Vec<_> = EventRole::NAMES.iter().map(|name| EventRole::named(name).unwrap().name()).collect();
+        assert_eq!(roles, EventRole::NAMES);
+    }
 }

@@ -13,24 +13,33 @@ mod session;
 mod turn;
 mod wire;
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use holdfast_actors::acp::leased::COMPLAINT;
 use holdfast_protocol::acp::prompt::{StopReason, parse_prompt_result};
 use holdfast_protocol::acp::{PROTOCOL_VERSION, method};
+use holdfast_protocol::error::ErrorKind;
 use holdfast_protocol::ids::AgentAlias;
 use holdfast_protocol::methods::acp::AttachParams;
+use holdfast_protocol::methods::log::{Query, QueryParams};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::facts::Footer;
-use self::outcome::{Trouble, exit_of_stop_reason};
-use self::prompt::{Prompt, takes_embedded};
+use self::outcome::{Trouble, exit_of_stop_reason, is_of_kind};
+use self::prompt::{Prompt, Takes};
 use self::session::{Target, Wanted};
 use self::turn::Turn;
 use self::wire::{Events, Origin};
 use super::{Place, connect, connect_or_start};
 use crate::cli::{GlobalArguments, RunArguments};
 use crate::render::{Exit, Failure, Renderer, Tone};
+
+/// Lines of an agent's standard error that are shown when it has failed.
+const COMPLAINTS_MAX: u32 = 8;
+/// How long they are given to reach the log, each time.
+const COMPLAINT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs one turn and shows it.
 ///
@@ -49,10 +58,40 @@ pub fn turn(
             if renderer.is_for_programs() {
                 renderer.json_line(&json!({ "error": trouble.to_json(session_id.as_deref()) }))?;
             }
-            let again = session_id.map(|id| format!("holdfast run {} … --session {id}", arguments.agent));
-            Err(trouble.into_failure(&arguments.agent, again))
+            let last_words = match &trouble {
+                Trouble::Refused(error) if is_of_kind(error, ErrorKind::AgentFailed) => {
+                    complaints(place, &arguments.agent, renderer.surroundings().now_ms)
+                }
+                _ => Vec::new(),
+            };
+            let again = session_id.map(|id| format!("holdfast run {} \"go on\" --session {id}", arguments.agent));
+            let failure = trouble.into_failure(&arguments.agent, again);
+            Err(if last_words.is_empty() { failure } else { failure.detail(last_words.join("\n")) })
         }
     }
+}
+
+/// Returns the last lines that the agent wrote to its standard error since `from_ms`, from the log. They may arrive a
+/// moment after the agent's end.
+fn complaints(place: &Place, agent: &str, from_ms: i64) -> Vec<String> {
+    let params = QueryParams {
+        from_ms: Some(from_ms),
+        agent: Some(agent.to_owned()),
+        text: Some(COMPLAINT.to_owned()),
+        limit: Some(COMPLAINTS_MAX),
+        ..QueryParams::default()
+    };
+    for pause in [Duration::ZERO, COMPLAINT_PAUSE, COMPLAINT_PAUSE] {
+        thread::sleep(pause);
+        let found = connect(place).and_then(|mut connection| connection.call::<Query>(&params));
+        // Why the turn failed has been said; this only adds to it.
+        let lines = found.map(|page| page.lines).unwrap_or_default();
+        if !lines.is_empty() {
+            let said = |message: &str| message.strip_prefix(COMPLAINT).unwrap_or(message).to_owned();
+            return lines.iter().rev().map(|line| said(&line.message)).collect();
+        }
+    }
+    Vec::new()
 }
 
 fn run(
@@ -89,7 +128,7 @@ fn run(
         renderer.aside(&header(&agent, &target, &short).each_ref().map(|(text, tone)| (text.as_str(), *tone)));
         renderer.aside(&[]);
     }
-    let blocks = prompt.blocks(takes_embedded(&initialized));
+    let blocks = prompt.blocks(Takes::of(&initialized));
     if arguments.no_wait {
         let watcher = connect(place)?.attach(&AttachParams { agent, client_key: None, session_id: None })?;
         turn.watch(watcher)?;

@@ -95,16 +95,23 @@ impl Trouble {
 
 const WENT: &str = "the daemon went away before the turn ended";
 
+fn kind_of(error: &ErrorObject) -> Option<ErrorKind> {
+    let kind = error.data.as_deref().and_then(|data| raw::pick(data.get(), ["kind"])[0])?;
+    serde_json::from_str(kind).ok()
+}
+
+/// Says whether the daemon gave an error this kind.
+pub(super) fn is_of_kind(error: &ErrorObject, kind: ErrorKind) -> bool {
+    kind_of(error) == Some(kind)
+}
+
 /// Chooses the exit code for an error of ACP.
 pub(super) fn exit_of_error(error: &ErrorObject) -> Exit {
     match error.code {
         errors::RESOURCE_NOT_FOUND => Exit::NotFound,
         errors::AUTH_REQUIRED => Exit::Refused,
         errors::REQUEST_CANCELLED => Exit::Interrupted,
-        errors::NOT_NOW => {
-            let kind = error.data.as_deref().and_then(|data| raw::pick(data.get(), ["kind"])[0]);
-            kind.and_then(|kind| serde_json::from_str::<ErrorKind>(kind).ok()).map_or(Exit::Failed, Exit::of_kind)
-        }
+        errors::NOT_NOW => kind_of(error).map_or(Exit::Failed, Exit::of_kind),
         -32602 | -32601 => Exit::Usage,
         _ => Exit::Failed,
     }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use holdfast_protocol::raw;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -27,8 +29,31 @@ pub(super) struct Prompt {
 #[derive(Debug, PartialEq, Eq)]
 struct PromptFile {
     path: PathBuf,
-    /// Missing where it is no text, or too much.
-    text: Option<String>,
+    /// What of it can go into the prompt itself.
+    content: Content,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
+    Text(String),
+    /// A picture: its media type, and its bytes in base64.
+    Picture(&'static str, String),
+    /// Other bytes, or too many: the agent gets the place.
+    Elsewhere,
+}
+
+/// What an agent takes in a prompt besides text and links, by its answer to `initialize` (ACP, prompt capabilities).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Takes {
+    pub(super) embedded: bool,
+    pub(super) pictures: bool,
+}
+
+impl Takes {
+    pub(super) fn of(initialized: &RawValue) -> Self {
+        let has = |name| raw::at(initialized.get(), &["agentCapabilities", "promptCapabilities", name]) == Some("true");
+        Self { embedded: has("embeddedContext"), pictures: has("image") }
+    }
 }
 
 impl Prompt {
@@ -54,18 +79,13 @@ impl Prompt {
         Ok(Self { texts, files })
     }
 
-    /// Returns the prompt as content blocks: files first, as context, the words last. Text of files is embedded only for
-    /// agents that take it; links are what every agent takes (ACP, prompt capabilities).
-    pub(super) fn blocks(&self, embeds: bool) -> Vec<Value> {
-        let mut blocks: Vec<Value> = self.files.iter().map(|file| file.block(embeds)).collect();
+    /// Returns the prompt as content blocks: files first, as context, the words last. Text and pictures are put in only
+    /// for agents that take them; links are what every agent takes.
+    pub(super) fn blocks(&self, takes: Takes) -> Vec<Value> {
+        let mut blocks: Vec<Value> = self.files.iter().map(|file| file.block(takes)).collect();
         blocks.extend(self.texts.iter().map(|text| json!({ "type": "text", "text": text })));
         blocks
     }
-}
-
-/// Says whether an agent takes embedded resources, from its answer to `initialize`.
-pub(super) fn takes_embedded(initialized: &RawValue) -> bool {
-    raw::at(initialized.get(), &["agentCapabilities", "promptCapabilities", "embeddedContext"]) == Some("true")
 }
 
 impl PromptFile {
@@ -77,21 +97,40 @@ impl PromptFile {
         let mut bytes = Vec::new();
         file.by_ref().take(EMBED_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
         let fits = u64::try_from(bytes.len()).is_ok_and(|length| length <= EMBED_MAX_BYTES);
-        Ok(Self { path, text: fits.then(|| String::from_utf8(bytes).ok()).flatten() })
+        let content = match media_type(&bytes) {
+            _ if !fits => Content::Elsewhere,
+            Some(media_type) => Content::Picture(media_type, STANDARD.encode(&bytes)),
+            None => String::from_utf8(bytes).map_or(Content::Elsewhere, Content::Text),
+        };
+        Ok(Self { path, content })
     }
 
-    fn block(&self, embeds: bool) -> Value {
+    fn block(&self, takes: Takes) -> Value {
         let uri = file_uri(&self.path);
-        match &self.text {
-            Some(text) if embeds => json!({
+        match &self.content {
+            Content::Picture(media_type, data) if takes.pictures => json!({
+                "type": "image", "mimeType": media_type, "data": data, "uri": uri,
+            }),
+            Content::Text(text) if takes.embedded => json!({
                 "type": "resource",
                 "resource": { "uri": uri, "mimeType": "text/plain", "text": text },
             }),
-            _ => {
+            Content::Text(_) | Content::Picture(..) | Content::Elsewhere => {
                 let name = self.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
                 json!({ "type": "resource_link", "uri": uri, "name": name })
             }
         }
+    }
+}
+
+/// Tells a picture by its first bytes. Sources: PNG 3rd ed. 5.2, ITU-T T.81 B.1.1.3, GIF89a 17, RFC 9649 2.4.
+fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
     }
 }
 
@@ -129,20 +168,36 @@ mod tests {
             no_wait: false,
         };
         let prompt = Prompt::gather(&arguments).unwrap();
-        let blocks = prompt.blocks(true);
+        let blocks = prompt.blocks(Takes { embedded: true, pictures: true });
         assert_eq!(blocks[0]["resource"]["text"], "text");
         assert!(blocks[0]["resource"]["uri"].as_str().unwrap().ends_with("/a%20b.txt"));
         assert_eq!((&blocks[1]["type"], &blocks[1]["name"]), (&json!("resource_link"), &json!("b.bin")));
         assert_eq!(blocks[2], json!({ "type": "text", "text": "look here" }));
-        assert_eq!(prompt.blocks(false)[0]["type"], "resource_link");
+        assert_eq!(prompt.blocks(Takes::default())[0]["type"], "resource_link");
         let missing = RunArguments { files: vec![PathBuf::from("/nowhere/x")], ..arguments };
         assert!(Prompt::gather(&missing).is_err());
     }
 
     #[test]
-    fn embedding_is_asked_for_by_the_agent() {
+    fn a_picture_goes_to_an_agent_that_sees_and_a_link_to_one_that_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shot");
+        std::fs::write(&path, b"\x89PNG\r\n\x1a\n....").unwrap();
+        let file = PromptFile::read(&path).unwrap();
+        let block = file.block(Takes { embedded: false, pictures: true });
+        assert_eq!((&block["type"], &block["mimeType"]), (&json!("image"), &json!("image/png")));
+        assert_eq!(block["data"], "iVBORw0KGgouLi4u");
+        assert_eq!(file.block(Takes { embedded: true, pictures: false })["type"], "resource_link");
+        assert_eq!(media_type(b"RIFF\0\0\0\0WEBPVP8 "), Some("image/webp"));
+        assert_eq!(media_type(b"RIFF\0\0\0\0WAVE"), None);
+    }
+
+    #[test]
+    fn what_an_agent_takes_is_its_own_to_say() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        assert!(takes_embedded(&raw(r#"{"agentCapabilities":{"promptCapabilities":{"embeddedContext":true}}}"#)));
-        assert!(!takes_embedded(&raw(r#"{"agentCapabilities":{}}"#)));
+        let takes =
+            Takes::of(&raw(r#"{"agentCapabilities":{"promptCapabilities":{"embeddedContext":true,"image":false}}}"#));
+        assert_eq!(takes, Takes { embedded: true, pictures: false });
+        assert_eq!(Takes::of(&raw(r#"{"agentCapabilities":{}}"#)), Takes::default());
     }
 }

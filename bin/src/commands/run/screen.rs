@@ -281,8 +281,9 @@ impl Screen {
 
     /// Brings the cursor to the beginning of a line of standard error.
     fn make_room(&mut self, renderer: &mut Renderer) -> Result<(), Failure> {
-        // Where the answer goes to a file, its lines are not ours to break.
-        if self.in_text && renderer.surroundings().stdout_is_terminal {
+        // Where the answer goes to a file of its own, its lines are not ours to break.
+        let shown = renderer.surroundings();
+        if self.in_text && (shown.stdout_is_terminal || shown.is_one_place) {
             self.in_text = false;
             renderer.stream("\n", Tone::Plain)?;
         }
