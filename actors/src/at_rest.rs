@@ -10,19 +10,20 @@ use holdfast_protocol::method::Method;
 use holdfast_protocol::methods::Empty;
 use holdfast_protocol::methods::agent::List as AgentList;
 use holdfast_protocol::methods::daemon::{SurfaceState, SurfaceStatus};
-use holdfast_protocol::methods::lease::{List as LeaseList, Show as LeaseShow};
+use holdfast_protocol::methods::lease;
 use holdfast_protocol::methods::log::Query;
 use holdfast_protocol::methods::session::{Events, List, Show};
 use holdfast_stores::config::{AgentsConfig, ConfigSource};
 use holdfast_stores::install_root::InstallRoot;
 use holdfast_stores::instance_lock::{self, Owner};
 use holdfast_stores::kit::{AtRest as Store, CursorKey, DatabaseSpec, OpenError};
-use holdfast_stores::leases::LeaseReads;
+use holdfast_stores::leases::LeaseReads as StoredLeases;
 use holdfast_stores::sessions::SessionReads;
 use holdfast_stores::{acp_sessions, control_plane, leases, sessions};
 
 use crate::acp_sessions::AcpReads;
 use crate::address::Down;
+use crate::leases::LeaseReads;
 use crate::log;
 use crate::methods;
 use crate::methods::session::Stores;
@@ -41,7 +42,7 @@ const STORES: [(&str, &DatabaseSpec); 4] = [
 
 /// The methods that are answered.
 pub const METHODS: [&str; 7] =
-    [AgentList::NAME, LeaseList::NAME, LeaseShow::NAME, Query::NAME, Events::NAME, List::NAME, Show::NAME];
+    [AgentList::NAME, lease::List::NAME, lease::Show::NAME, Query::NAME, Events::NAME, List::NAME, Show::NAME];
 
 /// Where an install root lies and what is needed to read it.
 #[derive(Clone)]
@@ -68,12 +69,12 @@ impl AtRest {
     /// Opens what the methods read. A store that can't be opened answers why.
     pub async fn open(place: &Place) -> Self {
         let data_dir = place.root.data_dir();
-        let (chat, acp, leases) = tokio::join!(
+        let (chat, acp, leased) = tokio::join!(
             Store::open(&data_dir, &sessions::SPEC),
             Store::open(&data_dir, &acp_sessions::SPEC),
             Store::open(&data_dir, &leases::SPEC),
         );
-        let opened = [&chat, &acp, &leases].into_iter().filter_map(|store| store.as_ref().ok()?.clone()).collect();
+        let opened = [&chat, &acp, &leased].into_iter().filter_map(|store| store.as_ref().ok()?.clone()).collect();
         // A daemon may be there without answering: starting, ending, stopped by a signal. Its turns are its own.
         let settled = matches!(instance_lock::owner(&place.root), Ok(None));
         let readers = |store: Result<Option<Store>, OpenError>| match store {
@@ -89,8 +90,8 @@ impl AtRest {
         };
         let mut builder = RouterBuilder::new();
         methods::session::register_at_rest(&mut builder, &stores);
-        let leases = readers(leases).map(|readers| readers.map(LeaseReads::new));
-        methods::lease::register_at_rest(&mut builder, &leases, &place.cursors);
+        let leased = LeaseReads::AtRest(readers(leased).map(|readers| readers.map(StoredLeases::new)));
+        methods::lease::register_reads(&mut builder, leased, place.cursors.clone());
         log::register_at_rest(&mut builder, &place.root.state_dir());
         let (source, program) = (place.source.clone(), place.program.clone());
         builder.on::<AgentList>(move |_call, Empty {}, reply| {

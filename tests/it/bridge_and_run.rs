@@ -138,7 +138,7 @@ fn a_daemon_that_dies_in_mid_turn_is_told_and_the_next_run_goes_on() {
     assert_eq!(output.status.code(), Some(6), "{}", said(&output));
     let last = lines(&output).pop().unwrap();
     assert_eq!(last["error"]["kind"], "daemon_away");
-    assert!(said(&output).contains("to go on: holdfast run demo … --session "), "{}", said(&output));
+    assert!(said(&output).contains("to go on: holdfast run demo \"go on\" --session "), "{}", said(&output));
 
     // This one finds no daemon and starts one.
     let output = ran(&daemon, &["demo", "hello", "--session", "ci"]);

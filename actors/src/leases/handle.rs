@@ -1,6 +1,5 @@
 //! Typed calls to the Leases actor.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_protocol::ids::{InstanceId, LeaseId};
@@ -12,7 +11,7 @@ use super::error::LeasesError;
 use super::inspection::{Inspection, ReapReport};
 use super::leased::{ExitWatch, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
-use super::requester::Requester;
+use super::requester::{Requester, requester_of};
 use crate::address::Address;
 use crate::process::{Lineage, StoredProcess};
 use crate::shown::Shown;
@@ -30,6 +29,8 @@ pub struct LeasesShown {
     pub(super) reads: LeaseReads,
     /// Whose leases they are.
     pub(super) instance_id: InstanceId,
+    /// Whether a child of this process that is no wrapper was left by one.
+    pub(super) own_children_are_orphans: bool,
 }
 
 /// Asks the Leases actor. Cheap to clone; outlives restarts.
@@ -129,7 +130,7 @@ impl LeasesHandle {
     /// # Errors
     /// [`LeasesError`].
     pub async fn unfinished(&self) -> Result<usize, LeasesError> {
-        let LeasesShown { reads, instance_id } = self.shown().await?;
+        let LeasesShown { reads, instance_id, .. } = self.shown().await?;
         Ok(reads.lease_unfinished(instance_id).await?.len())
     }
 
@@ -169,8 +170,10 @@ impl LeasesHandle {
     ///
     /// # Errors
     /// [`LeasesError`]: then nobody can say.
-    pub async fn requester(&self, lineage: Arc<Lineage>) -> Result<Requester, LeasesError> {
-        self.call(STORE_LIMIT, |reply| LeasesMessage::Requester { lineage, reply }).await
+    pub async fn requester(&self, lineage: &Lineage) -> Result<Requester, LeasesError> {
+        let LeasesShown { reads, instance_id, own_children_are_orphans } = self.shown().await?;
+        let leases = reads.lease_unfinished(instance_id).await?;
+        Ok(requester_of(lineage, &leases, instance_id, own_children_are_orphans))
     }
 
     /// Says how the leases stand.

@@ -1,7 +1,5 @@
 //! What the Leases actor can be asked or told.
 
-use std::sync::Arc;
-
 use holdfast_protocol::ids::{LeaseId, SessionId};
 use holdfast_stores::kit::StoreError;
 use holdfast_stores::leases::LeaseRecord;
@@ -10,8 +8,7 @@ use super::ending::{StoredEnd, TreeEnd};
 use super::error::LeasesError;
 use super::inspection::{Inspection, ReapReport};
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
-use super::requester::Requester;
-use crate::process::{Lineage, StoredProcess};
+use crate::process::StoredProcess;
 use crate::reply::Reply;
 
 /// An answer of the Leases actor.
@@ -114,13 +111,6 @@ pub enum LeasesMessage {
         stored: StoredProcess,
         /// What came out of it.
         reply: LeasesReply<StoredEnd>,
-    },
-    /// Says who a process is that asks for something.
-    Requester {
-        /// Whose child it is.
-        lineage: Arc<Lineage>,
-        /// Who it is.
-        reply: LeasesReply<Requester>,
     },
     /// Says how the leases stand.
     Status {

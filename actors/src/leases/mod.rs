@@ -14,6 +14,7 @@ mod inspection;
 mod launch;
 pub mod leased;
 mod message;
+mod reads;
 mod reap;
 pub mod requester;
 pub mod run;
@@ -43,6 +44,7 @@ pub use inspection::{Inspection, ReapReport, Verdict};
 pub use launch::{LaunchError, LaunchPlan, LeaseLauncher, LeasedAdapter};
 pub use leased::{ExitWatch, LeasedProcess, ProcessExit, RootIdentity};
 pub use message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
+pub(crate) use reads::LeaseReads;
 pub use requester::{Proof, Requester, SessionRequester};
 pub use run::{Captured, CommandEnd, CommandOutcome, CommandPlan};
 pub use spawn::{SpawnError, SpawnRequest, Spawner};
@@ -167,7 +169,6 @@ impl Surface for LeasesSurface {
             LeasesMessage::Foresee { reply } => state.foresee(context, reply).await,
             LeasesMessage::Verify { lease_id, reply } => state.verify(lease_id, reply),
             LeasesMessage::EndStored { stored, reply } => state.end_stored(stored, reply),
-            LeasesMessage::Requester { lineage, reply } => state.requester(lineage, reply),
             LeasesMessage::Status { reply } => reply.send(state.status().await),
             LeasesMessage::TreeEnded { lease_id, exit, end } => state.tree_ended(context, lease_id, exit, end).await,
             LeasesMessage::EndTried { lease_id, end } => state.end_tried(context, lease_id, end).await,
@@ -180,6 +181,9 @@ impl Surface for LeasesSurface {
     }
 
     async fn stop(&self, _context: &Context<LeasesMessage>, state: LeasesState) {
+        if let Some(cgroups) = &self.place.cgroups {
+            cgroups.tidy();
+        }
         self.shown.hide();
         state.close_store().await;
     }

@@ -12,7 +12,7 @@ use holdfast_stores::leases::{
 };
 use tokio::sync::Semaphore;
 
-use super::adopt::Ownership;
+use super::adopt::{Adopter, Ownership};
 use super::ending::{Ender, StoredEnd, TreeEnd};
 use super::error::{Bound, LeasesError};
 use super::handle::LeasesShown;
@@ -20,9 +20,8 @@ use super::inspection::Inspection;
 use super::leased::{ExitWatch, ProcessExit, RootIdentity};
 use super::message::{LeasesMessage, LeasesReply, LeasesStatus, OpenLease};
 use super::reap::{Reaping, Sweeps};
-use super::requester::{Requester, requester_of};
 use super::{LeasesConfig, LeasesPlace};
-use crate::process::{Lineage, StoredProcess};
+use crate::process::StoredProcess;
 use crate::surface::{Context, Fault};
 
 /// Trees being ended at once; each looks at all processes of the machine now and then.
@@ -163,12 +162,11 @@ impl LeasesState {
         self.watched.insert(lease_id);
         let address = door.address().clone();
         tokio::spawn(async move {
-            let tree = exit.tree_ended().await;
-            let adapter = exit.adapter_ended().await;
-            let killed = adapter.is_none() && tree.exit_signal == Some(rustix::process::Signal::KILL.as_raw());
-            let message = match killed {
-                true => LeasesMessage::WrapperKilled { lease_id },
-                false => LeasesMessage::TreeEnded { lease_id, exit: adapter, end: TreeEnd::Ended { killed: false } },
+            exit.tree_ended().await;
+            let message = match exit.adapter_ended().await {
+                // It did not live to see its adapter's end: killed, or broken.
+                None => LeasesMessage::WrapperKilled { lease_id },
+                exit => LeasesMessage::TreeEnded { lease_id, exit, end: TreeEnd::Ended { killed: false } },
             };
             // A tree that has ended takes its unfinished leases to the next start.
             let _stopped = address.tell(message).await;
@@ -416,7 +414,12 @@ impl LeasesState {
     }
 
     pub(super) fn shown(&self) -> LeasesShown {
-        LeasesShown { reads: self.store.reads(), instance_id: self.instance_id }
+        let ownership = self.ender.adopter.as_ref().map(Adopter::ownership);
+        LeasesShown {
+            reads: self.store.reads(),
+            instance_id: self.instance_id,
+            own_children_are_orphans: ownership == Some(Ownership::SpawnerOnly),
+        }
     }
 
     pub(super) async fn status(&mut self) -> LeasesStatus {
@@ -454,16 +457,6 @@ impl LeasesState {
             if let Ok(answer) = looked.await {
                 reply.send(Ok(answer));
             }
-        });
-    }
-
-    /// Says who a process is. Reads beside the actor.
-    pub(super) fn requester(&self, lineage: Arc<Lineage>, reply: LeasesReply<Requester>) {
-        let (reads, instance_id) = (self.store.reads(), self.instance_id);
-        let orphans = self.ender.adopter.as_ref().is_some_and(|adopter| adopter.ownership() == Ownership::SpawnerOnly);
-        tokio::spawn(async move {
-            let leases = reads.lease_unfinished(instance_id).await;
-            reply.send(leases.map(|leases| requester_of(&lineage, &leases, instance_id, orphans)).map_err(Into::into));
         });
     }
 

@@ -8,10 +8,9 @@ use holdfast_protocol::methods::lease::{
     Verify, VerifyParams,
 };
 use holdfast_stores::kit::CursorKey;
-use holdfast_stores::leases::{LEASE_PAGE_MAX, LeaseFilter, LeasePage, LeaseReads, LeaseRecord, LeaseState};
+use holdfast_stores::leases::{LEASE_PAGE_MAX, LeaseFilter, LeaseRecord, LeaseState};
 
-use crate::address::{CallError, Down};
-use crate::leases::{Inspection, Verdict};
+use crate::leases::{Inspection, LeaseReads, Verdict};
 use crate::methods::MethodContext;
 use crate::process::{Finding, Outcome, ProcessStat};
 use crate::router::RouterBuilder;
@@ -21,22 +20,8 @@ use crate::time::rfc3339_utc;
 const PAGE_DEFAULT: u32 = 100;
 
 pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
-    let handles = context.handles.clone();
-    builder.on_async::<List, _, _>(move |_call, params| {
-        let handles = handles.clone();
-        async move {
-            let leases = handles.leases;
-            list(&handles.acp.cursors, params, async move |filter, before, limit| {
-                leases.list(filter, before, limit).await.map_err(WireError::from)
-            })
-            .await
-        }
-    });
-    let handles = context.handles.clone();
-    builder.on_async::<Show, _, _>(move |_call, ShowParams { lease_id }| {
-        let handles = handles.clone();
-        async move { handles.leases.show(lease_id).await?.map(detail).ok_or_else(|| unknown(lease_id)) }
-    });
+    let handles = &context.handles;
+    register_reads(builder, LeaseReads::Owner(handles.leases.clone()), handles.acp.cursors.clone());
     let handles = context.handles.clone();
     builder.on_async::<Verify, _, _>(move |_call, VerifyParams { lease_id }| {
         let handles = handles.clone();
@@ -59,6 +44,19 @@ pub(super) fn register(builder: &mut RouterBuilder, context: &MethodContext) {
     });
 }
 
+/// Registers what only reads, over the owner or over its file at rest.
+pub(crate) fn register_reads(builder: &mut RouterBuilder, reads: LeaseReads, cursors: CursorKey) {
+    let listed = reads.clone();
+    builder.on_async::<List, _, _>(move |_call, params| {
+        let (reads, cursors) = (listed.clone(), cursors.clone());
+        async move { list(&reads, &cursors, params).await }
+    });
+    builder.on_async::<Show, _, _>(move |_call, ShowParams { lease_id }| {
+        let reads = reads.clone();
+        async move { reads.show(lease_id).await?.map(detail).ok_or_else(|| unknown(lease_id)) }
+    });
+}
+
 fn unknown(lease_id: LeaseId) -> WireError {
     hinted(WireError::new(ErrorKind::NotFound, format!("there is no lease {lease_id}")))
 }
@@ -70,45 +68,7 @@ fn hinted(error: WireError) -> WireError {
     }
 }
 
-/// Where leases are read from while their owner does not run. `None`: there is no file, so there are none.
-pub(crate) type LeasesAtRest = Result<Option<LeaseReads>, Down>;
-
-/// Registers what only reads, for a store whose owner does not run.
-pub(crate) fn register_at_rest(builder: &mut RouterBuilder, reads: &LeasesAtRest, cursors: &CursorKey) {
-    let (list_reads, cursors) = (reads.clone(), cursors.clone());
-    builder.on_async::<List, _, _>(move |_call, params| {
-        let (reads, cursors) = (list_reads.clone(), cursors.clone());
-        async move {
-            let reads = reads.map_err(CallError::Down)?;
-            list(&cursors, params, async move |filter, before, limit| match reads {
-                Some(reads) => reads.lease_list(&filter, before, limit).await.map_err(|error| error.to_wire()),
-                None => Ok(LeasePage { leases: Vec::new(), next: None }),
-            })
-            .await
-        }
-    });
-    let show_reads = reads.clone();
-    builder.on_async::<Show, _, _>(move |_call, ShowParams { lease_id }| {
-        let reads = show_reads.clone();
-        async move {
-            let found = match reads.map_err(CallError::Down)? {
-                Some(reads) => reads.lease_show(lease_id).await.map_err(|error| error.to_wire())?,
-                None => None,
-            };
-            found.map(detail).ok_or_else(|| unknown(lease_id))
-        }
-    });
-}
-
-/// Lists leases that `read` returns for a filter, a position and a limit.
-async fn list<Read>(
-    cursors: &CursorKey,
-    params: ListParams,
-    read: impl FnOnce(LeaseFilter, Option<LeaseId>, u32) -> Read,
-) -> Result<ListResult, WireError>
-where
-    Read: Future<Output = Result<LeasePage, WireError>>,
-{
+async fn list(reads: &LeaseReads, cursors: &CursorKey, params: ListParams) -> Result<ListResult, WireError> {
     let limit = params.limit.unwrap_or(PAGE_DEFAULT).clamp(1, LEASE_PAGE_MAX);
     let ListParams { agent, session_id, state, unfinished, id_prefix, cursor, limit: _ } = &params;
     // A cursor is good only with the conditions it was made with.
@@ -128,7 +88,7 @@ where
         state: params.state.map(stored_state),
         id_prefix: params.id_prefix,
     };
-    let page = read(filter, before, limit).await?;
+    let page = reads.list(filter, before, limit).await?;
     Ok(ListResult {
         leases: page.leases.into_iter().map(row).collect(),
         next_cursor: page.next.map(|next| cursors.encode(&name, &next)),

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 
 /// The directory below our own cgroup that holds the leaves.
 const DIRECTORY: &str = "holdfast";
+/// There where systemd manages the cgroups. Source: sd_booted(3).
+const SYSTEMD: &str = "/run/systemd/system";
 /// Writing `1` kills all members. Since Linux 5.14.
 const KILL_FILE: &str = "cgroup.kill";
 /// Lists members; writing `0` moves the writer in.
@@ -27,6 +29,9 @@ pub enum CgroupsUnavailable {
     /// There is no unified hierarchy, or this process is not in the part of it that is mounted.
     #[error("this process sees no cgroup of version 2 that it is in")]
     NoHierarchy,
+    /// systemd manages our own cgroup and has not handed it over.
+    #[error("systemd has not delegated {} (Delegate=yes in the unit does)", .0.display())]
+    NotDelegated(PathBuf),
     /// The kernel is older than 5.14.
     #[error("the kernel has no {KILL_FILE}")]
     NoKill,
@@ -60,7 +65,11 @@ impl Cgroups {
         let own = fs::read(membership).map_err(refused("read", membership))?;
         let mounted = fs::read(mounts).map_err(refused("read", mounts))?;
         let own = unified_path(&own).ok_or(CgroupsUnavailable::NoHierarchy)?;
-        let directory = own_directory(&mounted, &own).ok_or(CgroupsUnavailable::NoHierarchy)?.join(DIRECTORY);
+        let own = own_directory(&mounted, &own).ok_or(CgroupsUnavailable::NoHierarchy)?;
+        if Path::new(SYSTEMD).exists() && !is_delegated(&own) {
+            return Err(CgroupsUnavailable::NotDelegated(own));
+        }
+        let directory = own.join(DIRECTORY);
         make_directory(&directory).map_err(refused("make", &directory))?;
         let cgroups = Self { directory };
         if !cgroups.directory.join(KILL_FILE).exists() {
@@ -100,6 +109,16 @@ impl Cgroups {
         // Others may be using it, which is no fault.
         let _in_use = fs::remove_dir(&self.directory);
     }
+}
+
+/// systemd marks what it has handed over; in the rest of its tree nobody else may make cgroups. Source:
+/// <https://systemd.io/CGROUP_DELEGATION>.
+fn is_delegated(directory: &Path) -> bool {
+    // Only root reads the first; the second is there since systemd 251.
+    ["trusted.delegate", "user.delegate"].into_iter().any(|name| {
+        let mut value = [0_u8; 2];
+        matches!(rustix::fs::getxattr(directory, name, &mut value), Ok(1)) && value[0] == b'1'
+    })
 }
 
 fn refused(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CgroupsUnavailable {

@@ -62,6 +62,14 @@ pub struct Lineage {
     pub claim: Option<Claim>,
 }
 
+impl Lineage {
+    /// Says whether nothing at all connects the process with us: it descends from no child of ours, is in no lease's cgroup
+    /// and claims nothing.
+    pub fn is_unrelated(&self) -> bool {
+        self.end == ChainEnd::System && self.cgroups.is_empty() && self.claim.is_none()
+    }
+}
+
 /// Why nothing can be said of a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineageError {

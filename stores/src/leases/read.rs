@@ -29,7 +29,7 @@ pub struct LeaseReads {
 }
 
 impl LeaseReads {
-    /// Reads through `readers` of the store's database.
+    /// Reads over these connections: the store's own, or those of a file at rest.
     pub fn new(readers: Readers) -> Self {
         Self { readers }
     }

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_protocol::ids::{InstanceId, SessionId, TurnId};
+use holdfast_protocol::ids::{InstanceId, LeaseId, SessionId, TurnId};
 use holdfast_protocol::methods::session::SessionScope;
 use holdfast_stores::acp_sessions::{
     AcpSessionStatus, AcpSessionsStore, NewAcpSession, RowChange, SessionChange, TurnBegin,
 };
 use holdfast_stores::config::{InitMode, init};
 use holdfast_stores::kit::OpenContext;
+use holdfast_stores::leases::{LeaseChange, LeasesStore, NewLease};
 use holdfast_stores::sessions::{NewSession, SessionsStore};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -69,6 +70,21 @@ async fn root_at_rest(directory: &Path) {
     };
     acp.change_record(&[Arc::new(change)]).await.answers.remove(0).unwrap();
     acp.close().await.unwrap();
+
+    let (mut leases, _) = LeasesStore::open(&root.data_dir(), CONTEXT).await.unwrap();
+    let lease = NewLease {
+        lease_id: LeaseId(Uuid::from_u128(0x0199_a3c2_0000_7000_8000_0000_0000_00c2)),
+        instance_id: InstanceId(Uuid::nil()),
+        session_id: None,
+        agent: "demo".to_owned(),
+        wrapper_root: directory.to_owned(),
+        wrapper_path: "/usr/bin/holdfast".into(),
+        command_hash: [7; 32],
+        boot_id: "boot-1".to_owned(),
+        cgroup_path: None,
+    };
+    leases.lease_change(&[LeaseChange::Insert(lease)], 1_796_068_680_000).await.answers.remove(0).unwrap().unwrap();
+    leases.close().await.unwrap();
 }
 
 fn made() -> TempDir {
@@ -119,6 +135,12 @@ the daemon is not running; read from its files
     assert!(text.contains("no events there\n--- exit 0"), "{text}");
     let text = typed(&["agent", "list"], directory.path().to_owned());
     assert!(text.contains("demo   ready"), "{text}");
+    let text = typed(&["lease", "list"], directory.path().to_owned());
+    assert!(text.contains("0199a3…c2  demo   –          –  2 min ago  starting\n"), "{text}");
+    let text = typed(&["lease", "show", "0199a3…c2"], directory.path().to_owned());
+    assert!(text.contains("wrapper          /usr/bin/holdfast\n"), "{text}");
+    let text = typed(&["lease", "reap"], directory.path().to_owned());
+    assert!(text.starts_with("--- stderr\nerror: no daemon answers at ROOT\n"), "{text}");
     let text = typed(&["rpc", "session/list", r#"{"kind":"chat"}"#], directory.path().to_owned());
     assert!(text.starts_with("{\"sessions\":[{\"session_id\":\"0199a3c2-0000-7000-8000-000000000071\""), "{text}");
     let text = typed(&["rpc", "session/close", r#"{"session_id":"x"}"#], directory.path().to_owned());
